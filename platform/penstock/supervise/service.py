@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -19,7 +18,6 @@ from penstock.runtime.process.signals import GRACE
 from penstock.supervise.events.alerts import AlertPoster, Webhook
 from penstock.supervise.events.assets import AirflowAssets, AssetPoster
 from penstock.supervise.events.poster import Poster
-from penstock.supervise.launcher import Launcher
 from penstock.supervise.launchers.local import LocalLauncher
 from penstock.supervise.machine import Policy
 from penstock.supervise.supervisor import Supervisor
@@ -51,10 +49,16 @@ def serve(project: Project) -> None:
     troubles: dict[str, str] = {}
     launcher, looked = LocalLauncher(hidden=settings.variables()), -_LOOK_EVERY
     clock = SystemClock()
+
+    def policy(job: str, code: Path | None) -> Policy:
+        return _policy_of(Project(project.root, code).settings(job))
+
+    def make(root: CheckpointFolder) -> Supervisor:
+        return Supervisor(root=root, project=project.root, launcher=launcher, policy=policy, clock=clock)
+
     while not asked.is_set():
         if clock.monotonic() - looked >= _LOOK_EVERY:
             looked = clock.monotonic()
-            make = partial(_supervisor, project, launcher=launcher, clock=clock)
             for new in look_for_roots(project, supervisors, troubles, make):
                 _post_events(settings, new, asked)
         for supervisor in supervisors.values():
@@ -91,16 +95,16 @@ def _post_events(settings: EventsSettings, supervisor: Supervisor, asked: thread
     if settings.webhook is not None:
         posters.append(AlertPoster(store=supervisor.store, post=Webhook(settings.webhook)))
     if settings.airflow is not None:
-        assets = AirflowAssets(settings.airflow)
-        posters.append(AssetPoster(root=supervisor.root, store=supervisor.store, assets=assets))
+        post = AirflowAssets(settings.airflow).post
+        posters.append(AssetPoster(root=supervisor.root, store=supervisor.store, post=post))
 
-    def post(poster: Poster) -> None:
+    def look(poster: Poster) -> None:
         while not asked.wait(_POST_EVERY):
             if supervisor.leads:
                 poster.look()
 
     for poster in posters:  # a thread for each: an Airflow that hangs delays no alert
-        threading.Thread(target=post, args=(poster,), name="penstock-events", daemon=True).start()
+        threading.Thread(target=look, args=(poster,), name="penstock-events", daemon=True).start()
 
 
 def look_for_roots(
@@ -132,13 +136,6 @@ def look_for_roots(
     troubles.clear()
     troubles.update({job: str(trouble) for job, trouble in wrong.items()})
     return fresh
-
-
-def _supervisor(project: Project, root: CheckpointFolder, *, launcher: Launcher, clock: SystemClock) -> Supervisor:
-    def policy(job: str, code: Path | None) -> Policy:
-        return _policy_of(Project(project.root, code).settings(job))
-
-    return Supervisor(root=root, project=project.root, launcher=launcher, policy=policy, clock=clock)
 
 
 def _policy_of(settings: Settings) -> Policy:

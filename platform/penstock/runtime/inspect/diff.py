@@ -64,8 +64,7 @@ def diff(loaded: LoadedJob, clock: Clock, *, root: CheckpointFolder | None = Non
     if log is not None and root is None:
         refuse_ended(log, survey(log))
     recovered = recover(log or Log(MemoryStore()))
-    status = read_status(settings, name, clock, recovered=recovered)
-    running = status.state is JobState.RUNNING
+    running = read_status(settings, name, clock, recovered=recovered).state is JobState.RUNNING
     with analysed(loaded, folder) as engine:
         findings = engine.compare(when_left(recovered) if running else recovered, drop)
     batch = None if recovered.commit is None else recovered.commit.batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.config.toml_reader import shown_path
 from penstock.graph.durations import Duration
@@ -170,11 +170,7 @@ def _leaf(leaf: Leaf) -> str:
 
 def _stages(graph: JobGraph) -> list[tuple[str, str]]:
     stages = (TakeOver(), *plan_batch(0, tuple(s.name for s in graph.sinks)))
-    return [(type(stage).__name__, _meaning(type(stage))) for stage in stages]
-
-
-def _meaning(stage: type[Any]) -> str:
-    return (stage.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    return [(type(stage).__name__, str(stage.__doc__).splitlines()[0].rstrip(".")) for stage in stages]
 
 
 def _name_of(node: Node) -> str:

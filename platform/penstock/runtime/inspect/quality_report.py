@@ -14,8 +14,6 @@ from penstock.checkpoint.roots import REPORTED, control_store, reports_folder
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.toml_reader import closest
 from penstock.errors import ReportImpossible
-from penstock.graph.graph import JobGraph
-from penstock.graph.nodes import CheckNode
 from penstock.graph.steps import StepNode, Unit
 from penstock.quality.held.release import SessionOnDemand
 from penstock.quality.reports.docs import are_old, build_docs, keep
@@ -86,7 +84,8 @@ def targets_of(loaded: LoadedJob) -> dict[str, Target]:
     targets = {}
     for check in graph.checks:
         tables = [sink.sink.path for sink in graph.sinks if sink.parent is check and isinstance(sink.sink, Delta)]
-        if not tables or not _is_of_windows(graph, check):
+        steps = [node for node in graph.upstream(check) if isinstance(node, StepNode)]
+        if not tables or not any(step.spec.unit is Unit.WINDOW for step in steps):
             continue
         named = settings.reports.suites.get(check.name)
         suite = suites[check.name] if named is None else loaded.project.quality / f"{named}.json"
@@ -211,10 +210,6 @@ def _waits(target: Target, results: Results) -> bool:
     source = table_id(target.table)
     cursor = results.cursor(target.check, source) if source is not None else None
     return cursor is not None and cursor < DeltaTable(str(target.table)).version()
-
-
-def _is_of_windows(graph: JobGraph, check: CheckNode) -> bool:
-    return any(isinstance(node, StepNode) and node.spec.unit is Unit.WINDOW for node in graph.upstream(check))
 
 
 def _prune(folder: Path) -> None:

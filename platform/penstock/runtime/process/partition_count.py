@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 
 from penstock.checkpoint.log.recovery import Damage, Recovered, partitions_of, recover
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
@@ -40,12 +41,8 @@ def partition_chooser(
             if log is not None:
                 recovered = recover(log, Damage.LIST)
                 # Where the newest entries are lost, a restore goes on from one of the others.
-                commits = [kept.commit for kept in reversed(recovered.kept)]
-                counts = (
-                    count
-                    for count in (recovered.partitions, *(partitions_of(log, commit) for commit in commits))
-                    if count
-                )
+                others = (partitions_of(log, kept.commit) for kept in reversed(recovered.kept))
+                counts = filter(None, chain([recovered.partitions], others))
                 return {**next(counts, {}), **_gone_back_to(recovered, folder, start, command)}
         return {}
 

@@ -228,12 +228,11 @@ class BarProgress:
 
 def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:
     """Return how many rows each source still has; None where it is not bounded or only reading tells."""
-    return {source.name: _left(engine, source.name, commit) for source in engine.graph.sources}
-
-
-def _left(engine: Engine, source: str, commit: Commit | None) -> int | None:
-    start = commit.sources[source].position if commit is not None and source in commit.sources else None
-    reader = engine.source(source)
-    backlog = reader.backlog(start)
-    end = reader.position(start, {name: waiting.latest for name, waiting in backlog.items()})
-    return sum(waiting.rows for waiting in backlog.values()) if reader.ended(end) else None
+    left = {}
+    for name in (source.name for source in engine.graph.sources):
+        start = commit.sources[name].position if commit is not None and name in commit.sources else None
+        reader = engine.source(name)
+        backlog = reader.backlog(start)
+        end = reader.position(start, {partition: waiting.latest for partition, waiting in backlog.items()})
+        left[name] = sum(waiting.rows for waiting in backlog.values()) if reader.ended(end) else None
+    return left

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -43,19 +43,16 @@ def asset_uri(job: str) -> str:
     return f"penstock://{job}/windows"
 
 
-class Assets(Protocol):
-    """Where events of assets go."""
-
-    def post(self, uri: str, extra: dict[str, Any]) -> bool:
-        """Post one event; False where nobody knows the asset. Raises OSError where that is unknown."""
-
-
 @dataclass(kw_only=True)
 class AssetPoster(Poster):
-    """Post the windows that were published; `root` is the folder of the jobs' checkpoints."""
+    """Post the windows that were published; `root` is the folder of the jobs' checkpoints.
+
+    `post` gets an asset's URI and an event of it. It returns False where nobody knows the asset, and raises OSError
+    where that is unknown.
+    """
 
     root: CheckpointFolder
-    assets: Assets
+    post: Callable[[str, dict[str, Any]], bool]
 
     def post_news(self, job: str) -> None:
         """Write down what is to be said of new batches, then post it, one event after the other."""
@@ -92,7 +89,7 @@ class AssetPoster(Poster):
             waiting = [*waiting, *({**extra, "tables": tables} for extra in fresh)][-_MOST_WAITING:]
             cursors.put({"batch": max(newest, after), "released": released, "waiting": waiting, "uuid": uuid})
         for place, extra in enumerate(waiting, start=1):
-            if not self.assets.post(asset_uri(job), extra):
+            if not self.post(asset_uri(job), extra):
                 raise OSError(f"no DAG in Airflow waits for the asset {asset_uri(job)}, or speaks of it")
             log.info("asset.posted", job=job, step=extra["step"], batch=extra["batch"])
             left = {"waiting": waiting[place:], "uuid": uuid}

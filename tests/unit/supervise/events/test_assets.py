@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,7 +76,7 @@ class World:
 
     def poster(self) -> AssetPoster:
         """Return a poster, as after a start of the supervisor."""
-        return AssetPoster(root=self.root, store=self.store, assets=self.listener)
+        return AssetPoster(root=self.root, store=self.store, post=self.listener.post)
 
     def begin(self) -> None:
         """Let the driver take the log."""
@@ -387,7 +386,7 @@ def test_a_stream_that_begins_while_somebody_listens_has_no_history(tmp_path):
     owned.append(a_commit(0))
     owned.append(Release(epoch=1, writer="w1", reason="stopped", published={"totals": 0}))
     heard = []
-    poster.assets = SimpleNamespace(post=lambda uri, extra: heard.append((uri, extra["batch"])) or True)
+    poster.post = lambda uri, extra: heard.append((uri, extra["batch"])) or True
     poster.look()
     assert heard == [("penstock://third/windows", 0)]
 
