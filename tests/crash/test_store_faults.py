@@ -16,7 +16,6 @@ from oracle import judge
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
-from penstock.checkpoint.storage.exclusive_create import ReadBack
 from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
 from penstock.errors import (
     CheckpointCorrupt,
@@ -34,7 +33,6 @@ NAMED: dict[Fault, tuple[type[PenstockError], ...]] = {
     Fault.BEFORE: (StorageUnavailable, CommitUnknown),
     Fault.AFTER: (StorageUnavailable,),
     Fault.FULL: (StorageFull,),
-    Fault.VANISHED: (CommitUnknown, NotExclusive, StorageUnavailable),
     Fault.STALE: (),
     Fault.TORN: (CheckpointCorrupt, StorageUnavailable, CommitUnknown, NotExclusive),
 }
@@ -44,8 +42,8 @@ NAMED: dict[Fault, tuple[type[PenstockError], ...]] = {
 def drive(world: World, store: CheckpointStore, name: str) -> None:
     """Start a job as the command does, and run it to its end."""
     prove_exclusive(store)
-    metadata = open_or_create(store, now=SECOND, read_back=ReadBack.VERIFY)
-    log = Log(store, read_back=ReadBack.VERIFY, stride=4)
+    metadata = open_or_create(store, now=SECOND)
+    log = Log(store, stride=4)
     run_to_end(make_driver(world, store, name, graph=GRAPH, log=log, uuid=metadata.uuid))
 
 
@@ -97,7 +95,6 @@ def restarted(world: World, store: Witness, at: int, *, torn: bool) -> str:
         pytest.param(Fault.BEFORE, marks=pytest.mark.fault("F27")),
         pytest.param(Fault.AFTER, marks=pytest.mark.fault("F23")),
         pytest.param(Fault.FULL, marks=pytest.mark.fault("F27")),
-        pytest.param(Fault.VANISHED, marks=pytest.mark.fault("F24")),
         pytest.param(Fault.STALE, marks=pytest.mark.fault("F29")),
     ],
     ids=lambda fault: fault.value,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.exclusive_create import ReadBack, create_or_read
+from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt
 from penstock.errors import CheckpointCorrupt, CommitUnknown, NotFound, StorageUnavailable
@@ -39,19 +40,10 @@ class NumberedRecord:
 class Records:
     """The records of one kind for one job."""
 
-    def __init__(
-        self,
-        store: CheckpointStore,
-        kind: str,
-        job: str,
-        *,
-        read_back: ReadBack = ReadBack.SKIP,
-        strides: tuple[int, ...] = STRIDES,
-    ) -> None:
+    def __init__(self, store: CheckpointStore, kind: str, job: str, *, strides: tuple[int, ...] = STRIDES) -> None:
         self._store = store
         self._kind = kind
         self._records = Sequence(store, f"_control/{kind}/{job}", strides)
-        self._read_back = read_back
         self._next = 0
 
     def put(self, body: dict[str, Any]) -> int:
@@ -77,12 +69,12 @@ class Records:
         """
         data = fileformat.encode(self._kind, {"seq": seq + 1, "id": secrets.token_hex(16), "body": body})
         path = self._records.path(seq + 1)
-        if create_or_read(self._store, path, data, self._read_back) != data:
+        if create_or_read(self._store, path, data) != data:
             return False
         try:
             return not self._records.in_hole(seq + 1)
         except StorageUnavailable as why:
-            raise CommitUnknown("it cannot be told whether the record is in force", where=path) from why
+            raise CommitUnknown("whether the record is in force is unknown", where=path) from why
 
     def tail(self) -> int:
         """Return the number of the newest record, -1 where there is none."""
@@ -90,18 +82,18 @@ class Records:
 
     def kept(self) -> list[NumberedRecord]:
         """Return the records that a listing shows and that can be read, oldest first."""
-        records = []
-        for seq in self._records.listed():
-            with suppress(CheckpointCorrupt, NotFound):
-                records.append(NumberedRecord(seq, self._read(seq)))
-        return records
+        return self._readable(self._records.listed())
 
     def recent(self, most: int) -> list[NumberedRecord]:
         """Return the newest records that can be read, at most so many, oldest first."""
-        tail, records = self._records.find_tail(), []
-        for seq in range(max(0, tail - most + 1), tail + 1):
+        tail = self._records.find_tail()
+        return self._readable(range(max(0, tail - most + 1), tail + 1))
+
+    def _readable(self, numbers: Iterable[int]) -> list[NumberedRecord]:
+        records = []
+        for seq in numbers:
             with suppress(CheckpointCorrupt, NotFound):
-                records.append(NumberedRecord(seq, self._read(seq)))
+                records.append(self._read(seq))
         return records
 
     def newest(self) -> NumberedRecord | None:
@@ -113,7 +105,7 @@ class Records:
             tail = self._records.find_tail()
             for seq in range(tail, -1, -1):
                 try:
-                    return NumberedRecord(seq, self._read(seq))
+                    return self._read(seq)
                 except CheckpointCorrupt:
                     continue
                 except NotFound:
@@ -130,10 +122,10 @@ class Records:
             self._store.delete(self._records.path(seq))
         return len(old)
 
-    def _read(self, seq: int) -> dict[str, Any]:
+    def _read(self, seq: int) -> NumberedRecord:
         path = self._records.path(seq)
         _, record = fileformat.decode(self._store.read(path), kind=self._kind, path=path)
         body = record.get("body")
         if record.get("seq") != seq or not isinstance(body, dict):
             raise corrupt(path, "a record of another number")
-        return body
+        return NumberedRecord(seq, body)

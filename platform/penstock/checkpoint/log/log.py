@@ -28,24 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.checkpoint.log.entries import (
-    Entry,
-    Place,
-    Takeover,
-    Void,
-    from_bytes,
-    kind_of,
-    to_bytes,
-)
-from penstock.checkpoint.storage.exclusive_create import ReadBack, create_or_read
+from penstock.checkpoint.log.entries import Entry, Place, Takeover, Void, from_bytes, kind_of, to_bytes
+from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt
-from penstock.errors import (
-    EntryRefused,
-    LogGap,
-    NotFound,
-    SlotTaken,
-)
+from penstock.errors import EntryRefused, LogGap, NotFound, SlotTaken
 
 STRIDE = 4_096
 """Every so many slots one is never purged; a part of the format. Tests use less."""
@@ -60,11 +47,10 @@ class Log:
     `seen` is the highest slot this object knows to be in use; -1 before it has looked.
     """
 
-    def __init__(self, store: CheckpointStore, *, read_back: ReadBack = ReadBack.SKIP, stride: int = STRIDE) -> None:
+    def __init__(self, store: CheckpointStore, *, stride: int = STRIDE) -> None:
         self.store = store
         self.slots = Sequence(store, "log", (stride,))
         self.seen = -1
-        self._read_back = read_back
 
     def path(self, slot: int) -> str:
         """Return the path of a slot."""
@@ -137,7 +123,7 @@ class Log:
         if entry.place is None or entry.place.slot != slot:
             raise EntryRefused("an entry belongs to one slot", where=self.path(slot))
         data, path = to_bytes(entry), self.path(slot)
-        stored = create_or_read(self.store, path, data, self._read_back)
+        stored = create_or_read(self.store, path, data)
         if stored != data:
             holder = self._entry(slot, stored)  # not read again: it may have been purged since
             raise SlotTaken(f"slot {slot} holds another entry", where=path, slot=slot, holder=holder)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from penstock.checkpoint.log.entries import Record
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.exclusive_create import ReadBack, create_or_read
+from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt
 from penstock.errors import CheckpointPartial, MetadataMissing, NotFound
@@ -33,9 +33,7 @@ class Metadata(Record):
     parent: str | None = None
 
 
-def open_or_create(
-    store: CheckpointStore, *, now: int, read_back: ReadBack = ReadBack.SKIP, parent: str | None = None
-) -> Metadata:
+def open_or_create(store: CheckpointStore, *, now: int, parent: str | None = None) -> Metadata:
     """Return the checkpoint's metadata, made now (in microseconds) if the store holds no log yet.
 
     Of several drivers that make it at once all return the same.
@@ -53,7 +51,7 @@ def open_or_create(
         raise MetadataMissing("a log without its metadata", where=f"{store.root}/{PATH}", path=PATH)
     fresh = Metadata(uuid=str(uuid.uuid4()), format=fileformat.FORMAT_VERSION, created=now, parent=parent)
     data = fileformat.encode(_KIND, fresh.model_dump(mode="json"))
-    return _parse(create_or_read(store, PATH, data, read_back))
+    return _parse(create_or_read(store, PATH, data))
 
 
 def refuse_part(store: CheckpointStore) -> None:

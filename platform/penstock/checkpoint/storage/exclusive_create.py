@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from enum import Enum
 
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import (
@@ -19,16 +18,7 @@ from penstock.errors import (
 _TRIES = 3
 
 
-class ReadBack(Enum):
-    """Whether a create that was answered well is believed."""
-
-    SKIP = "skip"
-    """Believed: right for a local file system."""
-    VERIFY = "verify"
-    """Read back: HDFS has answered a rename well and the file was absent (SPARK-40826)."""
-
-
-def create_or_read(store: CheckpointStore, path: str, data: bytes, read_back: ReadBack = ReadBack.SKIP) -> bytes:
+def create_or_read(store: CheckpointStore, path: str, data: bytes) -> bytes:
     """Create the file and return its certain content: `data`, or the bytes of another writer that was first.
 
     To create the same bytes again is always safe, so a lost acknowledgement is settled by trying again and reading.
@@ -39,8 +29,7 @@ def create_or_read(store: CheckpointStore, path: str, data: bytes, read_back: Re
     for _ in range(_TRIES):
         try:
             store.create(path, data)
-            if read_back is ReadBack.SKIP:
-                return data
+            return data
         except AlreadyExists:
             pass
         except StorageUnavailable as error:
@@ -58,4 +47,4 @@ def create_or_read(store: CheckpointStore, path: str, data: bytes, read_back: Re
     with suppress(NotFound, StorageUnavailable):
         return store.read(path)
     why = "" if cause is None else f": {cause.what}"
-    raise CommitUnknown(f"it cannot be told whether the file was written{why}", where=path, path=path) from cause
+    raise CommitUnknown(f"whether the file was written is unknown{why}", where=path, path=path) from cause

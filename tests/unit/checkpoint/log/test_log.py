@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.log.entries import END_OF_TIME, Place, Void, to_bytes
-from penstock.checkpoint.log.log import Log, ReadBack
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import UNKNOWN_HOLDER, claim, confirm, survey
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import (
@@ -191,10 +191,10 @@ def test_a_taken_slot_shows_who_holds_it() -> None:
     assert log.read(0).writer == "winner"
 
 
-def faulty_log(fault: Fault, at: int, read_back: ReadBack = ReadBack.SKIP, **plan: Any) -> tuple[Log, FaultyStore]:
+def faulty_log(fault: Fault, at: int, **plan: Any) -> tuple[Log, FaultyStore]:
     """Return a log whose store breaks as planned."""
     store = FaultyStore(MemoryStore(), Plan(fault, at=at, **plan))
-    return Log(store, read_back=read_back), store
+    return Log(store), store
 
 
 @pytest.mark.fault("F23")

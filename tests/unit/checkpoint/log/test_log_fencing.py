@@ -10,7 +10,7 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 
 from penstock.checkpoint.log.entries import Place, Release, Save
 from penstock.checkpoint.log.fencing import OwnedLog
-from penstock.checkpoint.log.log import Log, ReadBack
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import (
@@ -23,10 +23,10 @@ from penstock.errors import (
 )
 
 
-def faulty_log(fault: Fault, at: int, read_back: ReadBack = ReadBack.SKIP, **plan: Any) -> tuple[Log, FaultyStore]:
+def faulty_log(fault: Fault, at: int, **plan: Any) -> tuple[Log, FaultyStore]:
     """Return a log whose store breaks as planned."""
     store = FaultyStore(MemoryStore(), Plan(fault, at=at, **plan))
-    return Log(store, read_back=read_back), store
+    return Log(store), store
 
 
 @pytest.mark.fault("F23")
@@ -75,19 +75,6 @@ def test_after_disk_full_any_entry_may_follow() -> None:
     store.plan, store.calls = Plan(Fault.BEFORE, at=1), 0
     with pytest.raises(CommitUnknown):
         owned.append(offsets(0))
-
-
-@pytest.mark.fault("F24")
-def test_a_create_that_was_acknowledged_but_is_absent_is_repeated() -> None:
-    """Read back where asked; else CommitUnknown when it never appears."""
-    log, store = faulty_log(Fault.VANISHED, at=2, read_back=ReadBack.VERIFY)
-    owned = own(log)
-    run_batch(owned, 0)
-    assert store.fired
-    assert log.read(1).kind == "offsets"
-    store.plan, store.calls = Plan(Fault.VANISHED, at=1, lasting=Lasting.FROM_THEN_ON), 0
-    with pytest.raises(CommitUnknown):
-        owned.append(offsets(1))
 
 
 @pytest.mark.fault("F07", "F08")

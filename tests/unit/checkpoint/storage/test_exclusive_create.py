@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from faulty_store import Fault, FaultyStore, Lasting, Plan
 
-from penstock.checkpoint.storage.exclusive_create import ReadBack, create_or_read
+from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import AlreadyExists, CommitUnknown, NotFound, StorageFull
+from penstock.errors import AlreadyExists, CommitUnknown, StorageFull
 
 
 @pytest.mark.fault("F23")
@@ -16,7 +16,7 @@ from penstock.errors import AlreadyExists, CommitUnknown, NotFound, StorageFull
 def test_our_own_file_counts_as_success(fault: Fault, at: int) -> None:
     """However the answer got lost, once."""
     store = FaultyStore(MemoryStore(), Plan(fault, at=at))
-    assert create_or_read(store, "a", b"mine", ReadBack.VERIFY) == b"mine"
+    assert create_or_read(store, "a", b"mine") == b"mine"
     assert store.inner.list("") == ["a"]
 
 
@@ -37,25 +37,12 @@ def test_anothers_file_is_returned(fault: Fault | None) -> None:
     assert create_or_read(store, "a", b"mine") == b"a rival's"
 
 
-@pytest.mark.fault("F24")
-def test_a_file_that_was_acknowledged_and_is_absent_is_written_again() -> None:
-    """Only where it is read back; else it is believed."""
-    store = FaultyStore(MemoryStore(), Plan(Fault.VANISHED, at=1))
-    assert create_or_read(store, "a", b"mine", ReadBack.VERIFY) == b"mine"
-    assert store.read("a") == b"mine"
-    store = FaultyStore(MemoryStore(), Plan(Fault.VANISHED, at=1))
-    assert create_or_read(store, "a", b"mine", ReadBack.SKIP) == b"mine"
-    with pytest.raises(NotFound):
-        store.read("a")
-
-
-@pytest.mark.fault("F24")
-@pytest.mark.parametrize("fault", [Fault.VANISHED, Fault.BEFORE])
-def test_what_stays_open_is_unknown(fault: Fault) -> None:
+@pytest.mark.fault("F23")
+def test_what_stays_open_is_unknown() -> None:
     """Three tries, then an error of its own, with the cause."""
-    store = FaultyStore(MemoryStore(), Plan(fault, at=1, lasting=Lasting.FROM_THEN_ON))
+    store = FaultyStore(MemoryStore(), Plan(Fault.BEFORE, at=1, lasting=Lasting.FROM_THEN_ON))
     with pytest.raises(CommitUnknown) as caught:
-        create_or_read(store, "a", b"mine", ReadBack.VERIFY)
+        create_or_read(store, "a", b"mine")
     assert caught.value.__cause__ is not None
 
 
