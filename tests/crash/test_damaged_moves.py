@@ -99,7 +99,7 @@ def test_the_remedy_for_a_move_that_never_got_there_works(complete):
         log = Log(LocalStore(world.root))
         path = world.root / log.path(survey(log).tail + 1)
         path.write_bytes(b"")
-        with pytest.raises(CheckpointMoved, match=r"Where nothing of the job stands there.* delete log/\d+ ") as why:
+        with pytest.raises(CheckpointMoved, match=r"Where nothing of the job is there.* delete log/\d+ ") as why:
             run_to_end(driver_of(world, "b"))
         assert str(path) in str(why.value)
         path.unlink()

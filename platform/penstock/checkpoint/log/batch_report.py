@@ -50,10 +50,10 @@ class BatchReport:
         return cls(
             batch=commit.batch,
             time=commit.time,
-            read={_name(k): n["read"] for k, n in counts.items() if k.startswith("source:")},
+            read={k.removeprefix("source:"): n["read"] for k, n in counts.items() if k.startswith("source:")},
             output={sink: sum(f.rows for f in staged) for sink, staged in commit.staged.items()},
             held={sink: sum(f.rows for f in staged) for sink, staged in commit.held.items() if staged},
-            late={_name(k): n["late"] for k, n in counts.items() if "late" in n},
+            late={k.partition(":")[2]: n["late"] for k, n in counts.items() if "late" in n},
             verdicts=dict(Counter(_decision(v) for v in commit.verdicts)),
             watermarks=commit.watermarks_out,
             staged=sum(f.size for f in files),
@@ -158,10 +158,6 @@ def shown_moment(micros: int | None) -> str:
     """Return a time for people: to the second, without the fraction."""
     text = moment(micros)
     return BEGINNING if text is None else re.sub(r"\.\d+Z$", "Z", text).replace("T", " ")
-
-
-def _name(counted: str) -> str:
-    return counted.partition(":")[2]
 
 
 def _decision(verdict: Mapping[str, Any]) -> str:

@@ -39,29 +39,16 @@ class OwnedLog:
         self.takeover = takeover
         self.epoch = takeover.epoch
         self.writer = takeover.writer
-        self._at = takeover.place.slot
+        self.takeover_slot = takeover.place.slot
+        self.compaction = takeover.place.compaction
+        """The slot of the newest Compaction, None before the first."""
+        self.next_slot = self.takeover_slot + 1
+        """The slot that the next entry goes to."""
         self._saves = takeover.place.saves
-        self._compaction = takeover.place.compaction
-        self._next = self._at + 1
         self._doubtful: Entry | None = None
         self._lost: PenstockError | None = None
         self.not_compacted = -1
         """The next slot when damage last kept the log from being compacted, -1 where it never did."""
-
-    @property
-    def takeover_slot(self) -> int:
-        """Return the slot of the Takeover that the log is owned by."""
-        return self._at
-
-    @property
-    def compaction(self) -> int | None:
-        """Return the slot of the newest Compaction, None before the first."""
-        return self._compaction
-
-    @property
-    def next_slot(self) -> int:
-        """Return the slot that the next entry goes to."""
-        return self._next
 
     def append(self, entry: Appended) -> Appended:
         """Append an entry of this epoch and writer, and return it with its `place`.
@@ -72,27 +59,27 @@ class OwnedLog:
         Raises `CheckpointCorrupt` when anything else is in the slot.
         After `CommitUnknown`, or any failure whose outcome is open, only the same entry is accepted again.
         """
+        slot, path = self.next_slot, self.log.path(self.next_slot)
         if (entry.epoch, entry.writer) != (self.epoch, self.writer) or entry.kind == "takeover":
-            raise EntryRefused("only entries of the owner's own epoch can be appended", where=self.log.path(self._next))
+            raise EntryRefused("only entries of the owner's own epoch can be appended", where=path)
         if isinstance(entry, Save) and entry.commit.place is None:
             raise EntryRefused("a Save pins a Commit of the log, not one that was never appended")
         if self._lost is not None:
             raise self._lost
-        slot = self._next
-        place = Place(slot=slot, takeover=self._at, saves=self._saves, compaction=self._compaction)
+        place = Place(slot=slot, takeover=self.takeover_slot, saves=self._saves, compaction=self.compaction)
         placed = cast("Appended", entry.model_copy(update={"place": place}))
         if self._doubtful is not None and placed != self._doubtful:
             problem = f"whether the {self._doubtful.kind} entry was written is not known; no other may take its slot"
-            raise CommitUnknown(problem, where=self.log.path(slot), path=self.log.path(slot))
+            raise CommitUnknown(problem, where=path, path=path)
         self._put(slot, placed)
-        self._next = slot + 1
+        self.next_slot = slot + 1
         if isinstance(entry, Compaction):
-            self._saves, self._compaction = {}, slot
-        self._saves = saves_behind(self._saves, self._compaction, entry, slot)
+            self.compaction = slot
+        self._saves = saves_behind(self._saves, self.compaction, entry, slot)
         if isinstance(entry, Release):
-            self._lost = EntryRefused("the log was released; take it over again to write", where=self.log.path(slot))
+            self._lost = EntryRefused("the log was released; take it over again to write", where=path)
         if isinstance(entry, Moved):
-            self._lost = EntryRefused("the log has ended", where=self.log.path(slot))
+            self._lost = EntryRefused("the log has ended", where=path)
         return placed
 
     def refuse_lost(self) -> None:
@@ -102,9 +89,9 @@ class OwnedLog:
         """
         if self._lost is not None:
             raise self._lost
-        path = self.log.path(self._next)
+        path = self.log.path(self.next_slot)
         try:
-            entry = self.log.read(self._next)
+            entry = self.log.read(self.next_slot)
         except NotFound:
             return
         except (CheckpointCorrupt, FormatTooNew) as why:

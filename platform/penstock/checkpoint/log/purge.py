@@ -95,7 +95,8 @@ class Purge:
         entry = self._read(slot)  # what cannot be read stays
         if entry is None or slot in self._needed or entry.kind not in _DELETED:
             return 0
-        if isinstance(entry, Restore) and entry.truncate and self._saved_before(slot):
+        saves = (ref.slot for compaction in self._compactions for ref in compaction.saves.values())
+        if isinstance(entry, Restore) and entry.truncate and min(saves, default=slot) < slot:
             return 0  # it says that rows of what was saved before it are in their tables no more
         slots = [slot]
         if isinstance(entry, Release) and isinstance(self._read(slot + 1), Takeover):
@@ -106,6 +107,3 @@ class Purge:
         for number in slots:
             self.log.store.delete(self.log.path(number))
         return len(slots)
-
-    def _saved_before(self, slot: int) -> bool:
-        return any(ref.slot < slot for compaction in self._compactions for ref in compaction.saves.values())

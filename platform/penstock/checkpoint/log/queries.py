@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from penstock.checkpoint.log.entries import Compaction, Entry, Save, Unsave
+from penstock.checkpoint.log.entries import Compaction, Save, Unsave
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.saved import UNKNOWN, read_save
 from penstock.checkpoint.storage import format as fileformat
@@ -75,17 +75,14 @@ def newest_saves(log: Log) -> dict[str, Recent]:
                 for name, ref in reversed(entry.saves.items()):
                     saves.setdefault(name, None if ref.batch == UNKNOWN else Recent(ref.batch, ref.time))
                 break
-        if _stands_before_compactions(entry):
-            for name, behind in reversed(entry.place.saves.items() if entry.place is not None else ()):
+        place = entry.place
+        # Before the first Compaction an entry names all that was saved before it; the first of all names nothing.
+        if place is not None and place.takeover is not None and place.compaction is None:
+            for name, behind in reversed(place.saves.items()):
                 if name not in saves:
                     saves[name] = _saved(log, behind, name)
             break
     return {name: commit for name, commit in saves.items() if commit is not None}
-
-
-def _stands_before_compactions(entry: Entry) -> bool:
-    """Return whether an entry names all that was saved before it; the first of all names nothing."""
-    return entry.place is not None and entry.place.takeover is not None and entry.place.compaction is None
 
 
 def _saved(log: Log, slot: int, name: str) -> Recent | None:

@@ -128,29 +128,20 @@ class Standing:
                 self._lose(entry)
             return
         self._check_owner(slot, entry)
-        match entry:
-            case Offsets() | Commit() | Save() | Unsave() | Compaction() | Skip():
-                self._close("the log went on after it")
-            case Restore():
-                self._restore(slot, entry)
-            case Void() if entry.batch is not None:
-                self.used = max(self._last_used(), entry.batch)
-        if isinstance(entry, Offsets | Commit):
-            self.time = entry.time if self.time is None else max(self.time, entry.time)
+        if isinstance(entry, Offsets | Commit | Save | Unsave | Compaction | Skip):
+            self._close("the log went on after it")
         self._fresh = isinstance(entry, Takeover) or (self._fresh and isinstance(entry, Void))
         match entry:
             case Offsets():
                 self._offsets(slot, entry)
             case Commit():
-                self.published = {}
                 self._commit(slot, entry)
+            case Restore():
+                self._restore(slot, entry)
+            case Void() if entry.batch is not None:
+                self.used = max(self._last_used(), entry.batch)
             case Release():
                 self.published = entry.published
-            case Save() | Unsave() | Skip():
-                self._by_person(slot, entry)
-
-    def _by_person(self, slot: int, entry: Save | Unsave | Skip) -> None:
-        match entry:
             case Save():
                 self.saves[entry.name] = saved_ref(slot, entry.commit)
             case Unsave():
@@ -190,6 +181,9 @@ class Standing:
             return "it may be the Commit of a batch whose Offsets cannot be read either"
         return "it may be a Restore" if self._fresh else None
 
+    def _pass(self, time: int) -> None:
+        self.time = time if self.time is None else max(self.time, time)
+
     def _last_used(self) -> int:
         return -1 if self.used is None else self.used
 
@@ -221,7 +215,7 @@ class Standing:
         if entry.source == "import" and entry.commit is not None:
             # Ids and times continue from those of the original checkpoint.
             self.used = max(self._last_used(), entry.commit.batch)
-            self.time = entry.commit.time if self.time is None else max(self.time, entry.commit.time)
+            self._pass(entry.commit.time)
         for batch, ref in self.held.items():
             inside = entry.batch is not None and entry.batch >= batch and not bisect_right(ref.out, entry.batch) % 2
             if inside == bool(len(ref.out) % 2):
@@ -241,12 +235,15 @@ class Standing:
         elif self.used is not None and entry.batch != self.used + 1 and not fresh:
             self._problem(slot, f"Offsets of batch {entry.batch} after batch {self.used}")
         self.pending, self.used = entry, max(self._last_used(), entry.batch)
+        self._pass(entry.time)
 
     def _commit(self, slot: int, entry: Commit) -> None:
         if self.pending is None or self.pending.batch != entry.batch:
             self._problem(slot, f"a Commit of batch {entry.batch} without its Offsets")
         self.pending, self.used = None, max(self._last_used(), entry.batch)
         self.decided = self.redo = entry
+        self.published = {}
+        self._pass(entry.time)
         self.commits.append(Kept(slot, entry))
         if entry.held:
             self.held[entry.batch] = HeldRef(slot=slot)

@@ -81,7 +81,7 @@ class Saves(_Commits[str, SavedRef]):
 
     def lost(self) -> dict[str, str]:
         """Return the names whose entries cannot be read, and why; reads them all."""
-        lost: dict[str, str] = {}
+        lost = {}
         for name in self:
             try:
                 self[name]

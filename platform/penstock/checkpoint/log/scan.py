@@ -94,7 +94,8 @@ def walk(log: Log, tail: int, newest: int | None = None) -> Walk:
             case Commit():
                 floor = max(floor, entry.floor)
                 if not bounded:
-                    bounded, floor = True, max(floor, _oldest(entry.batch - (newest or 0) + 1, back))
+                    oldest = entry.batch - (newest or 0) + 1
+                    bounded, floor = True, max(floor, oldest if back is None else min(oldest, back))
                 at_floor = at_floor or entry.batch <= floor
             case Offsets() if entry.batch <= floor and expected is None and not lost:
                 break
@@ -110,10 +111,6 @@ def _compaction_before(entry: Entry | Damaged | None, slot: int, expected: int |
     if entry.place is None or entry.place.takeover is None:  # the first of all, or who closed a gap
         return expected
     return entry.place.compaction
-
-
-def _oldest(last: int, back: int | None) -> int:
-    return last if back is None else min(last, back)
 
 
 def _look(log: Log, slot: int) -> Entry | Damaged | None:

@@ -11,14 +11,7 @@ from dataclasses import dataclass, field
 from penstock.checkpoint.log.entries import Arrival, Compaction, Entry, Moved, Place, Release, Takeover
 from penstock.checkpoint.log.fencing import OwnedLog, fenced, saves_behind
 from penstock.checkpoint.log.log import Log, gap, read_takeover
-from penstock.errors import (
-    CheckpointCorrupt,
-    CheckpointMoved,
-    EntryRefused,
-    MoveUnfinished,
-    NotFound,
-    SlotTaken,
-)
+from penstock.errors import CheckpointCorrupt, CheckpointMoved, EntryRefused, MoveUnfinished, NotFound, SlotTaken
 
 _LOOKS = 5
 MOVE = "move to "
@@ -83,16 +76,12 @@ def survey(log: Log) -> View:
 
 def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -> View:
     place = last.place or Place(slot=slot)
-    takeover: Takeover | None = None
+    takeover = last if isinstance(last, Takeover) else None
     compaction = slot if isinstance(last, Compaction) else place.compaction
     takeover_slot = slot if isinstance(last, Takeover) else place.takeover
-    if isinstance(last, Takeover):
-        takeover = last
-    elif takeover_slot is not None:
-        try:
+    if takeover is None and takeover_slot is not None:
+        with suppress(CheckpointCorrupt):  # recovery says whether that matters; a new Takeover makes up for it
             takeover = read_takeover(log, takeover_slot, last.epoch, last.writer)
-        except CheckpointCorrupt:
-            takeover = None  # recovery says whether that matters; a new Takeover makes up for it
     return View(
         tail=tail,
         epoch=last.epoch + len(lost),
@@ -121,7 +110,7 @@ def refuse_ended(log: Log, view: View) -> None:
         path = log.path(view.tail)
         raise CheckpointMoved(
             f"the last entry cannot be read, and the move of the job to {view.moved_to} may have ended the log "
-            f"with it. Where nothing of the job stands there, or this is that place and the old one has ended, "
+            f"with it. Where nothing of the job is there, or this is that place and the old one has ended, "
             f"delete {path}",
             where=f"{log.store.root}/{path}",
             to=view.moved_to,
