@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.checkpoint.log.recovery import Recovered
     from penstock.runtime.inspect.job_status import KeptCheckpoint
-    from penstock.runtime.snapshots.catalog import SnapshotVersion
+    from penstock.runtime.snapshots.catalog import Snapshot
 
 __all__ = ["commands"]
 
@@ -53,7 +52,7 @@ def checkpoints(job: JobName, *, json: Json = False, project: ProjectFolder = No
             show("", _snapshots_table(snapshots))
         for name, commit in recovered.saves.readable().items():
             print(f"saved as {name}: batch {commit.batch}")
-        for name, why in recovered.lost_saves.items():
+        for name, why in recovered.saves.lost().items():
             print(f"saved as {name}: {why}")
         for problem in recovered.problems:
             print(f"damaged: {problem}")
@@ -90,41 +89,40 @@ def _restorable(point: KeptCheckpoint) -> str:
     return "yes" if not notes else f"yes ({', '.join(notes)})"
 
 
-def _snapshots_table(snapshots: list[dict[str, SnapshotVersion]]) -> Table:
+def _snapshots_table(snapshots: list[Snapshot]) -> Table:
     """List data checkpoints; their rows are the keys, or slices and keys, that the state had."""
     table = columns("data checkpoint", "batch", "time", "keys", "MiB", right=("batch", "keys", "MiB"))
-    for steps in snapshots:
-        commit = next(iter(steps.values())).commit
-        size = sum(file_size for version in steps.values() for file_size, _ in version.files.values())
+    for snapshot in snapshots:
+        versions = snapshot.steps.values()
+        size = sum(file_size for version in versions for file_size, _ in version.files.values())
         table.add_row(
-            ", ".join(f"snapshot={version.step}@{version.version}" for version in steps.values()),
-            str(commit.batch),
-            shown_moment(commit.time),
-            f"{sum(version.rows for version in steps.values()):,}",
+            ", ".join(f"snapshot={name}" for name in snapshot.names),
+            str(snapshot.commit.batch),
+            shown_moment(snapshot.commit.time),
+            f"{sum(version.rows for version in versions):,}",
             f"{size / _MIB:.2f}",
         )
     return table
 
 
-def _snapshot_json(steps: Mapping[str, SnapshotVersion]) -> dict[str, Any]:
+def _snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
     from penstock.checkpoint.log.batch_report import moment
 
-    commit = next(iter(steps.values())).commit
-    versions = {name: {"version": version.version, "rows": version.rows} for name, version in steps.items()}
-    return {"batch": commit.batch, "time": moment(commit.time), "steps": versions}
+    versions = {name: {"version": version.version, "rows": version.rows} for name, version in snapshot.steps.items()}
+    return {"batch": snapshot.commit.batch, "time": moment(snapshot.commit.time), "steps": versions}
 
 
 def _to_json(
     job: str,
     kept: list[KeptCheckpoint],
-    snapshots: list[dict[str, SnapshotVersion]],
+    snapshots: list[Snapshot],
     recovered: Recovered | None,
 ) -> dict[str, Any]:
     return {
         "job": job,
         "checkpoints": [point.to_json() for point in kept],
-        "snapshots": [_snapshot_json(steps) for steps in snapshots],
+        "snapshots": [_snapshot_json(snapshot) for snapshot in snapshots],
         "saves": {name: commit.batch for name, commit in recovered.saves.readable().items()} if recovered else {},
-        "lost_saves": dict(recovered.lost_saves) if recovered else {},
+        "lost_saves": recovered.saves.lost() if recovered else {},
         "problems": [str(problem) for problem in recovered.problems] if recovered else [],
     }

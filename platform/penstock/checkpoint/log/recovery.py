@@ -11,16 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.checkpoint.log.entries import (
-    Commit,
-    Entry,
-    Offsets,
-    Place,
-    Restore,
-    SavedRef,
-    Takeover,
-    saved_ref,
-)
+from penstock.checkpoint.log.entries import Commit, Entry, Offsets, Place, Restore, SavedRef, Takeover, saved_ref
 from penstock.checkpoint.log.fencing import saves_behind
 from penstock.checkpoint.log.log import Log, gap, read_takeover
 from penstock.checkpoint.log.replay import Kept, Standing, replay
@@ -99,11 +90,6 @@ class Recovered:
     compaction: int | None = None
     decided: Commit | Restore | None = None
     skipped: Mapping[str, Collection[int]] = field(default_factory=dict)
-
-    @property
-    def lost_saves(self) -> dict[str, str]:
-        """Return the named checkpoints whose entry cannot be read, and why; reads them all."""
-        return self.saves.lost()
 
     @property
     def known(self) -> Mapping[str, int]:

@@ -112,7 +112,7 @@ def _of_log(recovered: Recovered, back: str) -> Iterator[Finding]:
             yield Finding(what, lost)
         elif recovered.log.path(slot) not in places:
             yield Finding(what, "nothing needs it, or a later restore supersedes it: it stops no job")
-    for name, why in recovered.lost_saves.items():
+    for name, why in recovered.saves.lost().items():
         yield Finding(f"saved as {name}: {why}", "it cannot be restored, and no file of state is deleted any more")
 
 

@@ -10,7 +10,7 @@ record too.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -30,10 +30,8 @@ __all__ = [
     "PARTITION",
     "Snapshot",
     "SnapshotVersion",
-    "app_id",
     "find_snapshot",
     "forget_old",
-    "newest_snapshot",
     "snapshot_problems",
     "snapshot_steps",
     "snapshots_of",
@@ -72,11 +70,6 @@ def table_path(folder: CheckpointFolder, step: str, table: str = "") -> Checkpoi
     return folder / "snapshots" / (f"{step}.{table}" if table else step)
 
 
-def app_id(uuid: str, step: str, table: str = "") -> str:
-    """Return the app id under which the batches of a checkpoint are written to a table."""
-    return f"{uuid}/snapshots/{step}.{table}" if table else f"{uuid}/snapshots/{step}"
-
-
 def write_record(folder: CheckpointFolder, record: SnapshotVersion) -> None:
     """Write the record of a version, durably; from then on the version can be restored."""
     place = table_path(folder, record.step) / _RECORDS / f"{record.version:012d}.json"
@@ -86,8 +79,11 @@ def write_record(folder: CheckpointFolder, record: SnapshotVersion) -> None:
 
 def versions(folder: CheckpointFolder, step: str) -> list[SnapshotVersion]:
     """Return the versions of a step's table that are kept and whose files are there, oldest first."""
-    records = (_read(path) for path in _records(folder, step))
-    return [record for record in records if isinstance(record, SnapshotVersion) and not _missing(folder, record)]
+    return [record for record in _readable(_records(folder, step)) if not _missing(folder, record)]
+
+
+def _readable(paths: Iterable[CheckpointFolder]) -> list[SnapshotVersion]:
+    return [record for path in paths if isinstance(record := _read(path), SnapshotVersion)]
 
 
 def snapshot_problems(folder: CheckpointFolder) -> Iterator[tuple[str, str]]:
@@ -153,13 +149,9 @@ def _version(path: CheckpointFolder) -> int:
 
 
 def _read(path: CheckpointFolder) -> SnapshotVersion | CheckpointCorrupt:
-
-    def check(data: bytes) -> SnapshotVersion:
-        _, body = fileformat.decode(data, kind=_KIND, path=str(path))
-        return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
-
     try:
-        return check(path.read())
+        _, body = fileformat.decode(path.read(), kind=_KIND, path=str(path))
+        return SnapshotVersion.model_validate_json(json.dumps(body))  # JSON has no tuples
     except StateMissing:
         return corrupt(str(path), "its record is gone")
     except CheckpointCorrupt as why:
@@ -175,30 +167,31 @@ def snapshot_steps(folder: CheckpointFolder) -> list[str]:
     return sorted(name for name in names if is_name(name))
 
 
-def newest_snapshot(folder: CheckpointFolder) -> Commit | None:
-    """Return the Commit of the newest data checkpoint, None where there is none."""
-    snapshots = snapshots_of(folder)
-    return next(iter(snapshots[-1].values())).commit if snapshots else None
-
-
-def snapshots_of(folder: CheckpointFolder) -> list[dict[str, SnapshotVersion]]:
-    """Return the data checkpoints that can be restored, oldest first: those that every step's table has."""
-    by_batch: dict[tuple[int, str], dict[str, SnapshotVersion]] = {}
-    for step in snapshot_steps(folder):
-        for version in versions(folder, step):
-            by_batch.setdefault((version.commit.batch, version.commit.writer), {})[step] = version
-    whole = [
-        steps for steps in by_batch.values() if all(set(record.commit.state) <= set(steps) for record in steps.values())
-    ]
-    return sorted(whole, key=lambda steps: next(iter(steps.values())).commit.batch)
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A data checkpoint: its Commit, and the version of each step's table."""
 
     commit: Commit
     steps: Mapping[str, SnapshotVersion]
+
+    @property
+    def names(self) -> list[str]:
+        """Return how a person names it, by each of its steps."""
+        return [f"{step}@{record.version}" for step, record in self.steps.items()]
+
+
+def snapshots_of(folder: CheckpointFolder) -> list[Snapshot]:
+    """Return the data checkpoints that can be restored, oldest first: those that every step's table has."""
+    by_batch: dict[tuple[int, str], dict[str, SnapshotVersion]] = {}
+    for step in snapshot_steps(folder):
+        for version in versions(folder, step):
+            by_batch.setdefault((version.commit.batch, version.commit.writer), {})[step] = version
+    snapshots = (Snapshot(next(iter(steps.values())).commit, steps) for steps in by_batch.values())
+    return sorted(filter(_is_whole, snapshots), key=lambda snapshot: snapshot.commit.batch)
+
+
+def _is_whole(snapshot: Snapshot) -> bool:
+    return all(record.commit.state.keys() <= snapshot.steps.keys() for record in snapshot.steps.values())
 
 
 def find_snapshot(folder: CheckpointFolder, name: str) -> Snapshot:
@@ -209,17 +202,13 @@ def find_snapshot(folder: CheckpointFolder, name: str) -> Snapshot:
     step, _, version = name.rpartition("@")
     kept = snapshots_of(folder)
     matching = [
-        steps
-        for steps in kept
-        if any(record.version == int(version) and (not step or record.step == step) for record in steps.values())
+        snapshot
+        for snapshot in kept
+        if any(record.version == int(version) and step in ("", record.step) for record in snapshot.steps.values())
     ]
     if len(matching) == 1:
-        return Snapshot(next(iter(matching[0].values())).commit, matching[0])
-    listed = "; ".join(
-        f"batch {next(iter(steps.values())).commit.batch}: "
-        + ", ".join(f"{s}@{record.version}" for s, record in steps.items())
-        for steps in kept
-    )
+        return matching[0]
+    listed = "; ".join(f"batch {snapshot.commit.batch}: {', '.join(snapshot.names)}" for snapshot in kept)
     problem = "is of several batches; name the step, as in snapshot=STEP@VERSION" if matching else "is not kept"
     raise CannotRestore(f"snapshot {name} {problem}; there is {listed or 'none'}", where=str(folder / "snapshots"))
 
@@ -230,16 +219,17 @@ def forget_old(folder: CheckpointFolder, steps: Collection[str], keep: int, *, e
     An interrupted one, which not all of its steps have, is not counted and deleted too.
     """
     # Sorted by version, the order of their making: after a restore, the batches before it have greater ids.
-    counted = sorted(snapshots_of(folder), key=lambda steps: max(step.version for step in steps.values()))[-keep:]
+    newest_last = sorted(snapshots_of(folder), key=lambda snapshot: max(r.version for r in snapshot.steps.values()))
+    counted = newest_last[-keep:]
     for step in steps:
-        wanted = {snapshot[step].version for snapshot in counted if step in snapshot}
+        wanted = {snapshot.steps[step].version for snapshot in counted if step in snapshot.steps}
         places = _records(folder, step)
         old = [path for path in places if _version(path) not in wanted]
         if not old:
             continue
-        deleted = [version for path in old if isinstance(version := _read(path), SnapshotVersion)]
+        deleted = _readable(old)
         folder.remove_files(old)  # before their files: a crash must leave no record without its files
-        kept = [version for path in places if path not in old and isinstance(version := _read(path), SnapshotVersion)]
+        kept = _readable(path for path in places if path not in old)
         files = {version.version: version.files for version in kept}
         gone = {name for version in deleted for name in version.files}
         forget_files(table_path(folder, step), files, gone, epoch=epoch, step=step)

@@ -155,7 +155,7 @@ def forget_files(
     names stay for an hour: another driver may be about to commit them.
     Raises Fenced where a driver that took over has written the table.
     """
-    from deltalake import CommitProperties
+    from deltalake import CommitProperties, DeltaTable
 
     # Listed before the table is read: files that are committed after that are not in the list.
     listed = path.files(before=time.time() - _GRACE) if isinstance(path, HdfsFolder) else []
@@ -178,14 +178,8 @@ def forget_files(
                 keep_versions=list(kept),
                 commit_properties=CommitProperties(custom_metadata={BATCH: "-1"}),
             )
-        _sum_up(copy)
+        DeltaTable(copy).create_checkpoint()
     _forget_log(path, kept)
-
-
-def _sum_up(copy: Path) -> None:
-    from deltalake import DeltaTable
-
-    DeltaTable(copy).create_checkpoint()
 
 
 def _forget_log(path: CheckpointFolder, kept: Collection[int]) -> None:

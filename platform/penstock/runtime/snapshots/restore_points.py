@@ -32,8 +32,7 @@ def way_back(recovered: Recovered, folder: CheckpointFolder, *, damaged: Collect
     batches = [str(batch) for batch in kept if batch in line] or [str(batch) for batch in kept]
     names = [name for name, commit in recovered.saves.readable().items() if commit.batch not in damaged]
     bad = {name for name, _ in snapshot_problems(folder)}
-    snapshots = [{f"{step}@{table.version}" for step, table in steps.items()} for steps in snapshots_of(folder)]
-    whole = [min(steps) for steps in snapshots if not steps & bad]
+    whole = [min(snapshot.names) for snapshot in snapshots_of(folder) if bad.isdisjoint(snapshot.names)]
     ways = [f"--from batch=N to one of {', '.join(batches[-_NAMED:])}"] if batches else []
     ways += [f"--from saved=NAME to {', '.join(names)}"] if names else []
     ways += [f"--from snapshot=STEP@VERSION to {', '.join(whole[-_NAMED:])}"] if whole else []

@@ -26,7 +26,7 @@ from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.schedules import NEVER, Auto, EveryBatches, EveryMicros, Never, Schedule
 from penstock.operators.protocol import Step
-from penstock.runtime.snapshots.catalog import newest_snapshot
+from penstock.runtime.snapshots.catalog import snapshots_of
 from penstock.runtime.snapshots.interval import Interval, Measured, auto_interval
 from penstock.runtime.snapshots.writer import SnapshotOrder, Taken, answer, taken_of
 
@@ -155,9 +155,9 @@ class DataCheckpoints:
         commit = recovered.commit
         self._refs = dict(commit.snapshots) if commit is not None else {}
         # Also one that a driver made without a later batch: another is not due at once.
-        newest = newest_snapshot(self._folder)
-        if newest is not None and commit is not None and newest.batch <= commit.batch:
-            self._tried = (newest.batch, newest.time)
+        newest = snapshots_of(self._folder)[-1:]
+        if newest and commit is not None and newest[0].commit.batch <= commit.batch:
+            self._tried = (newest[0].commit.batch, newest[0].commit.time)
         self._written_since = None if commit is None else commit.time
         self._starts = recovered.last_takeover.epoch if recovered.last_takeover is not None else 1
 

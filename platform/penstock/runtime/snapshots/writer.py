@@ -26,7 +26,6 @@ from penstock.operators.protocol import MAIN, TIMERS, Step
 from penstock.runtime.snapshots.catalog import (
     PARTITION,
     SnapshotVersion,
-    app_id,
     forget_old,
     storable,
     table_path,
@@ -198,7 +197,7 @@ class _StepWriter:
     def _commit(self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-        batch, app = self.commit.batch, app_id(self.order.uuid, self.step, table)
+        batch, app = self.commit.batch, f"{self.order.uuid}/snapshots/{self._path(table).name}"
         existing = open_table(copy)
         known = None if existing is None else existing.transaction_version(app)
         refuse_newer(existing, self.order.epoch, self.step)

@@ -128,7 +128,7 @@ def test_a_damaged_save_does_not_stop_the_stream(part: slice, later: int) -> Non
     overwrite(store, path, store.read(path)[part])
     recovered = recover(log)
     assert [lost.kind for lost in recovered.damaged] == ["save"] * (1 - later)
-    assert (recovered.next_batch, list(recovered.lost_saves)) == (2 + later, ["n"] * later)
+    assert (recovered.next_batch, list(recovered.saves.lost())) == (2 + later, ["n"] * later)
 
 
 @pytest.mark.fault("F68")

@@ -178,7 +178,7 @@ def test_a_save_that_cannot_be_read_is_told_and_the_others_stay() -> None:
     for broken in (b"", to_bytes(done)):
         overwrite(store, log.path(3), broken)
         recovered = recover(log)
-        assert (list(recovered.saves.readable()), list(recovered.lost_saves)) == (["b"], ["a"])
+        assert (list(recovered.saves.readable()), list(recovered.saves.lost())) == (["b"], ["a"])
         with pytest.raises(CannotRestore, match="cannot be read"):
             find_restorable(recovered, saved="a")
     overwrite(store, log.path(3), whole)
