@@ -203,7 +203,7 @@ class HeldStorm:
             listeners=(pins,),
         )
         driver.janitor = Retention(self.world.root, keep=self.keep, pinned_batches=pins, decided_on=pins.decided_on)
-        driver._between = self.served
+        driver.between = self.served
         return driver
 
     def served(self, owned: OwnedLog) -> None:

@@ -15,7 +15,7 @@ from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK
 from penstock.runtime.driver.receipts import BatchReceipts, totals
-from penstock.sources.base import WATERMARK, Position
+from penstock.sources.base import WATERMARK
 from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
 
 __all__ = ["CommitDraft", "decide"]
@@ -32,22 +32,14 @@ class CommitDraft:
 
     def stop_if_gate_says_so(self) -> None:
         """Raise GateStopped where a check with STOP failed: there will be no Commit."""
+        batch = self.fields["batch"]
         for check, verdict in self.stopped.items():
-            failed = verdict.failed_rules
-            raise GateStopped(
-                f"check {check!r} failed in batch {self.fields['batch']}: {', '.join(failed)}",
-                check=check,
-                batch=self.fields["batch"],
-            )
+            failed = ", ".join(verdict.failed_rules)
+            raise GateStopped(f"check {check!r} failed in batch {batch}: {failed}", check=check, batch=batch)
 
 
 def decide(
-    engine: Engine,
-    offsets: Offsets,
-    before: Commit | None,
-    outcome: BatchReceipts,
-    *,
-    gates: Mapping[int, str],
+    engine: Engine, offsets: Offsets, before: Commit | None, outcome: BatchReceipts, *, gates: Mapping[int, str]
 ) -> CommitDraft:
     """Return what Commit N says, all but the floor and what only the moment of writing knows.
 
@@ -128,7 +120,7 @@ def _watermarks(
             max_out_of_order=node.max_out_of_order,
             idle_after=node.idle_after,
             closes_at_end=drained or node.source.on_end is OnEnd.CLOSE,
-            said=_said(progress.position),
+            said=None if (mark := progress.position.get(WATERMARK)) is None else int(str(mark)),
         )
         marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
     return {
@@ -138,11 +130,6 @@ def _watermarks(
         )
         for step in engine.graph.steps
     }
-
-
-def _said(position: Position) -> int | None:
-    watermark = position.get(WATERMARK)
-    return None if watermark is None else int(watermark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +153,12 @@ def _judge(engine: Engine, outcome: BatchReceipts, decision: str | None) -> tupl
     for node in engine.graph.checks:
         check = node.name
         for unit, verdict in engine.decide(check, outcome.measured.get(check, [])):
-            sentence = _sentence(node, verdict, decision)
-            units[check, unit] = sentence
-            verdicts_json.append({"check": check, "unit": unit, "action": sentence.action.value, **_brief(verdict)})
+            sentence = units[check, unit] = _sentence(node, verdict, decision)
+            head = {"check": check, "unit": unit, "action": sentence.action.value}
+            # With hundreds of windows in a batch, only failed rules are listed.
+            failed = [result.to_json() for result in verdict.results if not result.success]
+            verdicts_json.append({**head, **verdict.to_json(), "results": failed})
     return units, verdicts_json
-
-
-def _brief(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict for the Commit: with hundreds of windows in a batch, only failed rules are listed."""
-    brief = verdict.to_json()
-    return {**brief, "results": [r.to_json() for r in verdict.results if not r.success]}
 
 
 def _sentence(node: CheckNode, verdict: Verdict, decision: str | None) -> UnitDisposition:

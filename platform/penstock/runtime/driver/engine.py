@@ -50,7 +50,7 @@ class SinkPublisher(Protocol):
         """Return where the rows go, None where that has no name."""
 
     def version(self, app: str) -> int | None:
-        """Return the newest batch of the app that the sink shows, None where it cannot be told."""
+        """Return the newest batch of the app that the sink shows, None where it cannot say."""
 
     def verify(self, files: Sequence[StagedFile]) -> None:
         """Raise CheckpointCorrupt where staged files are not what a Commit says."""
@@ -77,7 +77,7 @@ class Engine(Protocol):
     graph: JobGraph
 
     def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
-        """Raise StepsChanged or PartitionsChanged when the job cannot go on from the log; `drop` as in `compare`."""
+        """Raise StepsChanged or PartitionsChanged when the job cannot resume from the log; `drop` as in `compare`."""
 
     def prepare(self) -> None:
         """Make what sinks lack, and open them; idempotent. The first thing that writes."""
@@ -92,7 +92,7 @@ class Engine(Protocol):
         """Run the one Spark job of a batch and return its receipts."""
 
     def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
-        """Write a step's state anew, in as many partitions as the job says, and return the receipts."""
+        """Write a step's state again, in as many partitions as the job says, and return the receipts."""
 
     def decide(self, check: str, partials: Sequence[Mapping[str, str]]) -> list[tuple[int | None, Verdict]]:
         """Return the verdict on each unit of a check from what its tasks measured."""

@@ -19,6 +19,7 @@ The command runs the points in one go, and tests of crashes and fencing stop at 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import structlog
 
@@ -40,8 +41,7 @@ from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
 from penstock.runtime.driver.settings import DriverSettings, Identity
-from penstock.runtime.driver.sink_recovery import find_behind, refuse_lost_commit
-from penstock.runtime.driver.sink_redo import settle_sinks
+from penstock.runtime.driver.sink_recovery import find_behind, refuse_lost_commit, settle_sinks
 from penstock.runtime.driver.stages import (
     AckSources,
     CommitBatch,
@@ -68,40 +68,29 @@ _HEAR_EVERY = 1_000_000
 """Microseconds between two looks at what is asked of a driver that waits for a tick."""
 
 
+@dataclass(eq=False)
 class Driver:
     """Own the log and run batch after batch until stopped, fenced or finished."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        log: Log,
-        *,
-        uuid: str,
-        clock: Clock,
-        trigger: Trigger,
-        identity: Identity,
-        janitor: Retention,
-        data: DataCheckpoints,
-        settings: DriverSettings | None = None,
-        may_take_over: Callable[[View], None] = anybody_may,
-        listeners: tuple[Listener, ...] = (),
-        between: Callable[[OwnedLog], None] = lambda _: None,
-    ) -> None:
-        self.engine = engine
-        self.log = log
-        self.uuid = uuid
-        self.clock = clock
-        self.trigger = trigger
-        self.identity = identity
-        self.janitor = janitor
-        self.data = data
-        self.settings = settings or DriverSettings()
-        self.listeners = listeners
-        self._may_take_over = may_take_over
-        self._between = between
-        self.partitions = {step.name: step.partitions for step in engine.graph.steps}
-        self.sinks = tuple(s.name for s in engine.graph.sinks)
-        self.places = {name: place for name in self.sinks if (place := engine.sink(name).place) is not None}
+    engine: Engine
+    log: Log
+    _: KW_ONLY
+    uuid: str
+    clock: Clock
+    trigger: Trigger
+    identity: Identity
+    janitor: Retention
+    data: DataCheckpoints
+    settings: DriverSettings = field(default_factory=DriverSettings)
+    may_take_over: Callable[[View], None] = anybody_may
+    listeners: tuple[Listener, ...] = ()
+    between: Callable[[OwnedLog], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        graph = self.engine.graph
+        self.partitions = {step.name: step.partitions for step in graph.steps}
+        self.sinks = tuple(s.name for s in graph.sinks)
+        self.places = {name: place for name in self.sinks if (place := self.engine.sink(name).place) is not None}
         self.owned: OwnedLog | None = None
         self.stopping = False
         self.draining = self.settings.drain
@@ -120,7 +109,7 @@ class Driver:
         self._timings: dict[str, float] = {}
         self._target: Mapping[str, Ends] | None = None
         self._ticks = TickClock(self.settings.clock_patience)
-        self._names = SavedNames(janitor)
+        self._names = SavedNames(self.janitor)
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
@@ -174,7 +163,7 @@ class Driver:
         """
 
         def takeover(view: View) -> Takeover:
-            self._may_take_over(view)
+            self.may_take_over(view)
             refuse_moved(self.log, view)
             if view.damaged and damage is Damage.FAIL:
                 recover(self.log)  # refuse damage that must not be given up before anything follows it
@@ -256,7 +245,7 @@ class Driver:
     def _hear(self) -> None:
         """Do what others ask of the driver between batches, because only one process may do it (SEMANTICS 9.4)."""
         self._names.hear(self.settings, self._owned(), self.commit)
-        self._between(self._owned())
+        self.between(self._owned())
 
     def _run_stages(self, stages: tuple[Stage, ...]) -> Iterator[Hook]:
         for stage in stages:
@@ -299,11 +288,10 @@ class Driver:
     def _compute(self) -> None:
         offsets = self.offsets
         assert offsets is not None
-        before = self.commit
         facts = facts_of(
             self.engine,
             offsets,
-            before,
+            self.commit,
             epoch=self._owned().epoch,
             zero=self.zero,
             state_folder=self.janitor.state_folder,
@@ -311,7 +299,7 @@ class Driver:
             settings=self.settings,
         )
         outcome = collect(self.engine.compute(facts), self.engine.graph.steps)
-        self._decision = decide(self.engine, offsets, before, outcome, gates=self.settings.gates)
+        self._decision = decide(self.engine, offsets, self.commit, outcome, gates=self.settings.gates)
         check_accounting(outcome, rows_of(self.engine, offsets), self.engine.graph.steps)
         check_sizes({step: outcome.written.get(f"state:{step}", 0) for step in self.settings.caps}, self.settings.caps)
 
@@ -362,10 +350,9 @@ class Driver:
             recovered = recover(self.log)
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
-        if recovered.kept:
-            self.zero = recovered.kept[-1].commit.zero
-        elif recovered.commit is not None:  # that of an import
-            self.zero = recovered.commit.zero
+        newest = recovered.kept[-1].commit if recovered.kept else recovered.commit  # that of an import
+        if newest is not None:
+            self.zero = newest.zero
         self.last_time = recovered.time
         self.janitor.adopt(recovered)
         self.data.adopt(recovered)

@@ -27,7 +27,6 @@ __all__ = [
     "HELD_BACK",
     "NextBatch",
     "available",
-    "chained_steps",
     "facts_of",
     "next_batch",
     "reached",
@@ -53,7 +52,6 @@ class NextBatch:
     offsets: Offsets | None
     since: int
     wait: int = 0
-    merged: int = 0
     follows: bool = True
 
 
@@ -76,7 +74,7 @@ def next_batch(
     """Return the next batch, a wait, or None when nothing will ever come.
 
     `zero` is the job's zero time, and `last_time` the newest batch time in the log, None before the first batch:
-    batch times go on from it, whatever was restored.
+    batch times continue from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
     `limit` bounds what one batch reads of each source; that it was in force is said in the Offsets.
     `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
@@ -119,23 +117,14 @@ def next_batch(
         settings=settings,
     )
     # Time passes by itself; what a watermark has made due follows at once (SEMANTICS 2.2).
-    return NextBatch(offsets, since=since, wait=tick.wait, merged=tick.merged, follows=not by_time or due)
-
-
-def chained_steps(graph: JobGraph) -> frozenset[str]:
-    """Return the steps that read another step's output."""
-    return frozenset(
-        step.name
-        for step in graph.steps
-        if any(isinstance(n, StepNode) and n is not step for n in graph.upstream(step))
-    )
+    return NextBatch(offsets, since=since, wait=tick.wait, follows=not by_time or due)
 
 
 def _range(
     engine: Engine, node: SourceNode, commit: Commit | None, target: Mapping[str, Ends] | None, limit: ReadLimit
 ) -> dict[str, Any]:
     """Return what a batch reads of a source, as the Offsets have it; `span` is None where nothing is new."""
-    known = commit.sources.get(node.name) if commit is not None else None
+    known = _progress(commit, node.name)
     start = known.position if known is not None else None
     if known is not None and known.ended:
         return {"start": start, "end": dict(known.position), "span": None}
@@ -156,10 +145,9 @@ def _unread(
     """
     if node.event_time is None:
         return {}
-    behind = (
+    held_back = sorted(
         name for name, waiting in backlog.items() if waiting.rows and ends.get(name, waiting.next) < waiting.latest
     )
-    held_back = sorted(behind)
     gone = sorted((known.partitions if known is not None else {}).keys() - backlog.keys())
     return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
 
@@ -193,15 +181,9 @@ def _due_by_time(graph: JobGraph, commit: Commit | None, time: int, trigger: Tri
 
     A step that is called for every key in every batch is due at each tick; without ticks, with rows only.
     """
-    for step, at in (commit.due_time if commit is not None else {}).items():
-        node = next((n for n in graph.steps if n.name == step), None)
-        if (
-            at is not None
-            and at <= time
-            and not (node is not None and node.spec.every_batch and trigger.interval is None)
-        ):
-            return True
-    return False
+    waits = {step.name for step in graph.steps if step.spec.every_batch and trigger.interval is None}
+    due = commit.due_time if commit is not None else {}
+    return any(at is not None and at <= time and step not in waits for step, at in due.items())
 
 
 def _is_open(commit: Commit | None) -> bool:
@@ -211,8 +193,12 @@ def _is_open(commit: Commit | None) -> bool:
 
 def _has_ended(commit: Commit | None, source: str) -> bool:
     """Return whether a Commit says that nothing of the source is read any more, after its end or a drain."""
-    known = commit.sources.get(source) if commit is not None else None
+    known = _progress(commit, source)
     return known is not None and known.ended
+
+
+def _progress(commit: Commit | None, source: str) -> SourceProgress | None:
+    return None if commit is None else commit.sources.get(source)
 
 
 def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWatermarks]:
@@ -220,11 +206,11 @@ def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWaterma
 
     A chained step judges by the watermark of the batch before: the rows it gets were made by closing up to this one.
     """
-    chained = chained_steps(graph)
     marks: dict[str, StepWatermarks] = {}
     for step in graph.steps:
+        chained = any(isinstance(node, StepNode) and node is not step for node in graph.upstream(step))
         close = commit.watermarks_out.get(step.name) if commit is not None else None
-        late = commit.watermarks_in.get(step.name) if commit is not None and step.name in chained else close
+        late = commit.watermarks_in.get(step.name) if commit is not None and chained else close
         marks[step.name] = StepWatermarks(late=late, close=close)
     return marks
 
@@ -240,7 +226,7 @@ def facts_of(
     data: DataCheckpoints,
     settings: DriverSettings,
 ) -> BatchContext:
-    """Return what the tasks of a batch are told; `before` is the Commit that it goes on from."""
+    """Return the context of a batch for its tasks; `before` is the Commit from which it continues."""
     known = before.state.items() if before is not None else ()
     return BatchContext(
         batch=offsets.batch,
@@ -293,7 +279,7 @@ def available(engine: Engine, commit: Commit | None) -> dict[str, Ends]:
     """Return how far each source can be read now, for a run that ends there; each is asked once (SEMANTICS 1.5)."""
     ends: dict[str, Ends] = {}
     for source in engine.graph.sources:
-        known = commit.sources.get(source.name) if commit is not None else None
+        known = _progress(commit, source.name)
         if known is None or not known.ended:
             backlog = engine.source(source.name).backlog(None if known is None else known.position)
             ends[source.name] = {name: waiting.latest for name, waiting in backlog.items()}

@@ -88,12 +88,7 @@ def hold_idle_log(
 
 @contextmanager
 def idle_log(
-    log: Log,
-    identity: Identity,
-    may_take_over: Callable[[View], None],
-    *,
-    refusal: type[CheckpointError],
-    reason: str,
+    log: Log, identity: Identity, may_take_over: Callable[[View], None], *, refusal: type[CheckpointError], reason: str
 ) -> Iterator[tuple[OwnedLog, Recovered]]:
     """Own the log of a job that nobody runs for a block, and release it for `reason` at its end, also after an error.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,17 +23,17 @@ class BatchReceipts:
     `staged` maps (sink, check or None) to files; `measured` maps each check to the parts of its verdicts.
     """
 
-    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    rows: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     highest: dict[str, dict[str, int]] = field(default_factory=dict)
     state: dict[str, dict[str, ManifestRef]] = field(default_factory=dict)
     due: dict[str, int | None] = field(default_factory=dict)
     due_time: dict[str, int | None] = field(default_factory=dict)
     staged: dict[tuple[str, str | None], list[tuple[StagedFile, int | None]]] = field(default_factory=dict)
     measured: dict[str, list[dict[str, str]]] = field(default_factory=dict)
-    accounting: dict[str, dict[str, int]] = field(default_factory=dict)
-    ahead: dict[str, int] = field(default_factory=dict)
+    accounting: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    ahead: Counter[str] = field(default_factory=Counter)
     """Rows of each source that are in quarantine because they are too far in the future."""
-    written: dict[str, int] = field(default_factory=dict)
+    written: Counter[str] = field(default_factory=Counter)
     """Bytes: `segments` of changed state, `rewritten` by compaction, `output` staged, `state:<step>` held in all.
 
     `fetched` are those of state that a task did not find where it ran, and that came from HDFS; not there if none did.
@@ -44,19 +45,19 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
 
     Raises NondeterministicStep when two tasks answer for one state partition with different contents.
     """
-    empty = {step.counted_as: dict.fromkeys(step.spec.counts, 0) for step in steps}
-    outcome = BatchReceipts(accounting=empty)
+    outcome = BatchReceipts()
+    for step in steps:
+        outcome.accounting[step.counted_as].update(dict.fromkeys(step.spec.counts, 0))
     initial = []
     for receipt in receipts:
         match receipt["kind"]:
             case "read":
                 _read(outcome, receipt)
             case "filter":
-                _add(
-                    outcome, f"filter:{receipt['name']}", {name: receipt[name] for name in ("rows", "kept", "filtered")}
-                )
+                counts = {name: receipt[name] for name in ("rows", "kept", "filtered")}
+                outcome.accounting[f"filter:{receipt['name']}"].update(counts)
             case "step":
-                _add(outcome, receipt["counted_as"], receipt["counts"])
+                outcome.accounting[receipt["counted_as"]].update(receipt["counts"])
             case "state":
                 _state(outcome, receipt)
             case "initial":
@@ -65,7 +66,7 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
                 _staged(outcome, receipt)
             case "measured":
                 outcome.measured.setdefault(receipt["check"], []).append(receipt["partial"])
-                _add(outcome, f"check:{receipt['check']}", {"in": receipt["rows"]})
+                outcome.accounting[f"check:{receipt['check']}"]["in"] += receipt["rows"]
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
     for receipt in initial:  # stands where the batch has changed nothing of it
@@ -73,7 +74,7 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
             continue
         ref = ManifestRef(**receipt["manifest"])
         outcome.state.setdefault(receipt["step"], {}).setdefault(str(receipt["partition"]), ref)
-        outcome.written["segments"] = outcome.written.get("segments", 0) + receipt["written"]
+        outcome.written["segments"] += receipt["written"]
     return outcome
 
 
@@ -115,18 +116,16 @@ _SUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 def _read(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
     source = receipt["source"]
-    rows = outcome.rows.setdefault(source, {})
-    for partition, n in receipt["rows"].items():
-        rows[partition] = rows.get(partition, 0) + n
+    outcome.rows[source].update(receipt["rows"])
     highest = outcome.highest.setdefault(source, {})
     for partition, time in receipt["highest"].items():
         highest[partition] = max(time, highest.get(partition, time))
     read = sum(receipt["rows"].values())
     quarantined = sum(receipt["quarantined"].values())
     counts = {"read": read, "quarantined": quarantined, "passed": read - quarantined}
-    _add(outcome, f"source:{source}", counts)
+    outcome.accounting[f"source:{source}"].update(counts)
     if ahead := receipt["quarantined"].get(AHEAD, 0):
-        outcome.ahead[source] = outcome.ahead.get(source, 0) + ahead
+        outcome.ahead[source] += ahead
 
 
 def _state(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
@@ -140,11 +139,11 @@ def _state(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
     for known_due, due in ((outcome.due, receipt["due"]), (outcome.due_time, receipt["due_time"])):
         before = known_due.get(step)
         known_due[step] = due if before is None else before if due is None else min(before, due)
-    _add(outcome, receipt["counted_as"], receipt["counts"])
+    outcome.accounting[receipt["counted_as"]].update(receipt["counts"])
     for name, count in (("segments", "written"), ("rewritten", "rewritten"), (f"state:{step}", "size")):
-        outcome.written[name] = outcome.written.get(name, 0) + receipt[count]
+        outcome.written[name] += receipt[count]
     if receipt["fetched"]:
-        outcome.written["fetched"] = outcome.written.get("fetched", 0) + receipt["fetched"]
+        outcome.written["fetched"] += receipt["fetched"]
 
 
 def _staged(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
@@ -152,13 +151,7 @@ def _staged(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
     unit = file.pop("unit")
     made = StagedFile(**file, stats={})
     outcome.staged.setdefault((receipt["sink"], receipt["check"]), []).append((made, unit))
-    outcome.written["output"] = outcome.written.get("output", 0) + made.size
-
-
-def _add(outcome: BatchReceipts, name: str, counts: Mapping[str, int]) -> None:
-    known = outcome.accounting.setdefault(name, {})
-    for count, rows in counts.items():
-        known[count] = known.get(count, 0) + rows
+    outcome.written["output"] += made.size
 
 
 def mostly(counted: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,13 @@
 """Sweep what no kept Commit needs: log entries, state files, staged files (DESIGN 4 c6, FAULTS F15, F30).
 
 Everything is found again from the store, so a sweep that a crash cut short is done by the next one. What may go
-follows from Commits, which do not change, and from the floor, which never falls: who does not own the log may sweep
-too, beside a driver and with what it read a while ago (decision 35).
+follows from Commits, which do not change, and from the floor, which never falls. So a process that does not own the log
+may sweep too, beside a driver and with what it read a while ago (decision 35).
 """
 
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 import structlog
@@ -54,10 +53,11 @@ class Retention:
         decided_on: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.root = root
+        self.state_folder = root / "state"
         self.keep = keep
         self._pinned_batches = pinned_batches
         self._decided_on = decided_on
-        self._kept: OrderedDict[int, Commit] = OrderedDict()
+        self._kept: dict[int, Commit] = {}
         self._started: Commit | None = None
         self._saves: Saves | None = None
         self._saved: dict[str, Commit] = {}
@@ -69,14 +69,9 @@ class Retention:
         self._purge: Purge | None = None
         self._files: dict[CheckpointFolder, list[str]] = {}
 
-    @property
-    def state_folder(self) -> CheckpointFolder:
-        """Return the folder that holds each step's state."""
-        return self.root / "state"
-
     def adopt(self, recovered: Recovered) -> None:
         """Begin with the commits that the log keeps; named ones are read later, some with each sweep."""
-        self._kept = OrderedDict((k.batch, k.commit) for k in recovered.kept)
+        self._kept = {kept.batch: kept.commit for kept in recovered.kept}
         self._started = recovered.commit
         self._saves, self._saved, self._lost = recovered.saves, {}, set()
         refs = recovered.saves.refs
@@ -112,7 +107,7 @@ class Retention:
 
     def floor(self, batch: int) -> int:
         """Return the oldest batch that can be restored once `batch` is committed."""
-        known = [*self._kept, batch] if batch not in self._kept else list(self._kept)
+        known = list(dict.fromkeys([*self._kept, batch]))
         return max(self._floor, min(known[-self.keep :][0], *self._pinned_batches(), batch))
 
     def sweep(self, commit: Commit, log: Log) -> None:
@@ -125,17 +120,15 @@ class Retention:
         if commit.held:
             self._held.add(commit.batch)
         self._floor = commit.floor
-        dropped = [b for b in self._kept if b < self._floor]
-        for batch in dropped:
-            del self._kept[batch]
+        self._kept = {batch: kept for batch, kept in self._kept.items() if batch >= self._floor}
         if (commit.batch + 1) % EVERY:
             return
         if self._purge is None or self._purge.log is not log:
             self._purge = Purge(log)
         parts = self._parts(self._purge, commit.batch)
         if not (commit.batch + 1) % (8 * EVERY):
-            # The batch's time is never later than now, so nothing goes too early.
-            parts.append(lambda: _sweep_temporary(log, commit.time / 1_000_000))
+            # What killed writers left (F15). The batch's time is never later than now, so nothing goes too early.
+            parts.append(lambda: log.store.janitor(_GRACE, commit.time / 1_000_000))
         for part in parts:
             try:
                 part()
@@ -148,7 +141,7 @@ class Retention:
         newest = max(self._kept, default=0)
         self._read_saves(sys.maxsize)
         parts = self._parts(Purge(log), newest, sys.maxsize)
-        return sum(part() for part in parts) + _sweep_temporary(log, now)
+        return sum(part() for part in parts) + log.store.janitor(_GRACE, now)
 
     def _parts(self, purge: Purge, newest: int, at_most: int = AT_MOST) -> list[Callable[[], int]]:
         return [
@@ -239,11 +232,6 @@ def sweep_left(folder: CheckpointFolder, log: Log, *, keep: int, now: float) -> 
 def _delete(folder: CheckpointFolder, paths: list[CheckpointFolder]) -> int:
     folder.remove_files(paths)
     return len(paths)
-
-
-def _sweep_temporary(log: Log, now: float) -> int:
-    """Remove what writers that were killed left half written, in stores that write so (F15)."""
-    return log.store.janitor(_GRACE, now)
 
 
 def _batch_files(folder: CheckpointFolder) -> Iterator[tuple[CheckpointFolder, int]]:

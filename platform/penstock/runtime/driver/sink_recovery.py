@@ -1,34 +1,120 @@
-"""Ask the sinks what they show, where the log alone cannot be trusted: old copies, an unreadable end, damage."""
+"""Settle at a start what the sinks show: compare it with the log, then publish the last Commit again (DESIGN 4 c0).
+
+The sinks are asked where the log alone cannot be trusted: old copies, an unreadable end, damage. Where the newest
+Restore truncates sinks (SEMANTICS 10.1), that comes first, also when another process wrote the entry. So it is a redo,
+as publishing is. A driver that dies before, or between two sinks, loses nothing, and each sink remembers for which
+Restore it was done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import structlog
 
 from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.lineage import line_of
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.recovery import Recovered, takeover_of
+from penstock.checkpoint.log.recovery import Damage, Recovered, takeover_of
 from penstock.checkpoint.log.scan import Damaged
-from penstock.errors import CannotRestore, CheckpointCorrupt, SinkAhead, SinkBehind
+from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine, SinkPublisher
+from penstock.runtime.driver.stages import Hook, PublishSinks
+from penstock.sinks.base import Target
 
 __all__ = [
-    "SinkOf",
     "find_behind",
-    "find_damaged",
     "missing_batches",
+    "redo_truncation",
     "refuse_lost_commit",
     "refuse_missing",
-    "refuse_old_copy",
     "refuse_unpublished",
+    "settle_sinks",
 ]
+
+log = structlog.get_logger()
 
 AppOf = Callable[[str], str]
 SinkOf = Callable[[str], SinkPublisher]
 """Gives the publisher of a sink: of an `Engine`, or of a job that nobody runs (`restore.sink_repair`)."""
 
 
-def refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
+class Settling(Protocol):
+    """The driver, as far as its sinks are settled: what it asks, and where it notes what it finds."""
+
+    engine: Engine
+    sinks: tuple[str, ...]
+    published: dict[str, int]
+    damaged: CheckpointCorrupt | None
+    behind: dict[str, SinkBehind]
+
+    def app(self, sink: str) -> str:
+        """Return the name under which a sink remembers this checkpoint's batches."""
+
+    def run_stage(self, stage: PublishSinks, *, commit: Commit) -> Iterator[Hook]:
+        """Publish what a Commit has for sinks."""
+
+
+def settle_sinks(driver: Settling, recovered: Recovered, damage: Damage) -> Iterator[Hook]:
+    """Redo what a driver before may have left undone; sinks that are known to show the last Commit are left alone.
+
+    Raises SinkAhead, SinkBehind and CheckpointCorrupt. With `Damage.LIST` the last two are noted in `driver` for a
+    restore, and a sink that is behind gets nothing: it would look as if it had everything before that.
+    """
+    engine, app = driver.engine, driver.app
+    _refuse_old_copy(engine, driver.sinks, app, recovered)
+    driver.behind = find_behind(engine.sink, driver.sinks, app, recovered)
+    driver.published = dict(recovered.known)
+    if driver.behind and damage is Damage.FAIL:
+        raise next(iter(driver.behind.values()))
+    yield from redo_truncation(engine, app, recovered, damage)
+    last = recovered.last_published_commit
+    todo = tuple(s for s in driver.sinks if recovered.to_publish(s) is not None and s not in driver.behind)
+    driver.damaged = _find_damaged(engine, todo, app, recovered)
+    if driver.damaged is not None and damage is Damage.FAIL:
+        raise driver.damaged
+    if last is not None and todo and driver.damaged is None:
+        try:
+            yield from driver.run_stage(PublishSinks(last.batch, todo), commit=last)
+        except SinkAhead:
+            # A later Commit, which cannot be read any more, was published, and this one before it.
+            if not (recovered.problems or recovered.damaged):
+                raise
+
+
+def redo_truncation(engine: Engine, app: AppOf, recovered: Recovered, damage: Damage) -> Iterator[Hook]:
+    """Do what the newest Restore says of the sinks, if no Commit has followed it; what was done is left.
+
+    That is settled before another Restore is written, so no driver that lost the log long ago has it to do. Where
+    another program has written to a table since, nobody does it ever: a driver refuses to start, and a restore
+    (`Damage.LIST`) continues without.
+    """
+    restore = recovered.truncation
+    if restore is None or restore.place is None:
+        return
+    yield Hook("Truncate", "before", restore.batch)
+    for sink, version in restore.truncate.items():
+        if not any(node.name == sink for node in engine.graph.sinks):
+            if damage is Damage.FAIL:  # the next Commit would settle it, and the rows would stay beside those to come
+                raise CannotTruncate(f"sink {sink!r} is to take rows back, and the job has it no longer", sink=sink)
+            log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
+            continue
+        # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
+        target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
+        try:
+            done = engine.sink(sink).put_back(target, version, slot=restore.place.slot, newest=recovered.used)
+        except CannotTruncate:
+            if damage is Damage.FAIL:
+                raise
+            continue
+        if done:
+            log.info("sink.truncated", sink=sink, version=version, batch=restore.batch)
+        yield Hook("Truncate", f"truncated {sink}", restore.batch)
+    yield Hook("Truncate", "after", restore.batch)
+
+
+def _refuse_old_copy(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> None:
     """Raise SinkAhead where a sink shows a batch that the log does not know to be committed (F31).
 
     The driver checks this at the start, and does not leave it to publishing. The next batches may have no rows for that
@@ -104,7 +190,7 @@ def find_behind(sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Re
             shows = "no batch" if seen is None else f"batch {seen}"
             behind[sink] = SinkBehind(
                 f"sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
-                f"{missing[-1].batch}; missing: {listed}",
+                f"{missing[-1].batch}; missing are {listed}",
                 where=sink_of(sink).place,
                 sink=sink,
                 shown=-1 if seen is None else seen,
@@ -122,7 +208,7 @@ def _whether_there(sink: SinkPublisher, files: Sequence[StagedFile]) -> str:
     return f"{rows:,} rows, whose files are there"
 
 
-def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> CheckpointCorrupt | None:
+def _find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Recovered) -> CheckpointCorrupt | None:
     """Return what is wrong with files of a Commit that a sink may not show yet: they are read before it takes them."""
     for sink in sinks:
         commit = recovered.to_publish(sink)
@@ -141,7 +227,7 @@ def find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: Re
 def refuse_unpublished(damaged: CheckpointCorrupt | None, commit: Commit | None, batch: int) -> None:
     """Raise CannotRestore for a batch whose rows could never be published, because their files are damaged."""
     if damaged is not None and commit is not None and batch >= commit.batch:
-        raise CannotRestore(f"the rows of batch {commit.batch} are damaged ({damaged}): go back to one before it")
+        raise CannotRestore(f"the rows of batch {commit.batch} are damaged ({damaged}): restore one before it")
 
 
 def refuse_missing(behind: Iterable[SinkBehind], batch: int) -> None:
@@ -149,4 +235,4 @@ def refuse_missing(behind: Iterable[SinkBehind], batch: int) -> None:
     for why in behind:
         first = min(why.missing)
         if batch >= first:
-            raise CannotRestore(f"{why.what}: go back to a batch before {first}")
+            raise CannotRestore(f"{why.what}: restore a batch before {first}")

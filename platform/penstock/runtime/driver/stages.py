@@ -23,47 +23,36 @@ class TakeOver:
     """c0: own the log by a Takeover entry, then publish the last Commit again."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixOffsets:
+@dataclass(frozen=True)
+class _OfBatch:
+    batch: int
+
+
+class FixOffsets(_OfBatch):
     """c1: say in the log exactly what batch `batch` reads."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Compute:
+class Compute(_OfBatch):
     """c2: run one Spark job, from source ranges to state segments and staged output files."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class CommitBatch:
+class CommitBatch(_OfBatch):
     """c3: decide the batch in the log."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class PublishSinks:
+@dataclass(frozen=True)
+class PublishSinks(_OfBatch):
     """c4: make visible, sink by sink, the files that the Commit names."""
 
-    batch: int
     sinks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AckSources:
+class AckSources(_OfBatch):
     """c5: tell the sources that ask for it how far they were read (idempotent)."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(_OfBatch):
     """c6: delete what no kept Commit needs (idempotent)."""
-
-    batch: int
 
 
 Stage = TakeOver | FixOffsets | Compute | CommitBatch | PublishSinks | AckSources | Purge

@@ -17,7 +17,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotTruncate
-from penstock.runtime.driver.sink_redo import redo_truncation
+from penstock.runtime.driver.sink_recovery import redo_truncation
 from penstock.runtime.restore.sink_truncation import plan_truncation
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.sinks import Delta
