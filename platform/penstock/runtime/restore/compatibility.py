@@ -50,7 +50,7 @@ class Compatibility(Enum):
     """The job has it, in a form that cannot resume."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The fate of one step, source or sink; `says` are clauses, `refusal` is what a start would raise."""
 
@@ -63,13 +63,8 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         refused = None if self.refusal is None else {"code": self.refusal.code, "what": self.refusal.what}
-        return {
-            "kind": self.kind.value,
-            "name": self.name,
-            "fate": self.fate.value,
-            "says": list(self.says),
-            "refused": refused,
-        }
+        fate = {"kind": self.kind.value, "name": self.name, "fate": self.fate.value}
+        return {**fate, "says": list(self.says), "refused": refused}
 
 
 Stored = Evolution | PenstockError
@@ -138,15 +133,9 @@ def _with_settings(findings: Iterable[Finding], before: Described, now: Describe
         kind, _, of = name.partition(" ")
         if kind in (Kind.STEP.value, Kind.SOURCE.value) or before.get(name) == now.get(name):
             continue
-        fate = (
-            Compatibility.NEW
-            if name not in before
-            else Compatibility.GONE
-            if name not in now
-            else Compatibility.CHANGED
-        )
+        fate = Compatibility.CHANGED if name in now else Compatibility.GONE
         says = changes_of(before.get(name, {}), now.get(name, {}))
-        yield Finding(kind=Kind(kind), name=of, fate=fate, says=says)
+        yield Finding(Kind(kind), of, fate if name in before else Compatibility.NEW, says)
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -157,14 +146,13 @@ def _steps(
 ) -> Iterator[Finding]:
     state = recovered.commit.state if recovered.commit is not None else {}
     for node in graph.steps:
-        if node.name in state:
-            finding = _known(node, recovered, stored.get(node.name, Evolution()))
+        name = node.name
+        if name in state:
+            finding = _known(node, recovered, stored.get(name, Evolution()))
         else:
             finding = _without_state(node, recovered)
-        if node.name in drop:
-            problem = (
-                f"step {node.name!r} is to be dropped and the job still has it; under another name it starts empty"
-            )
+        if name in drop:
+            problem = f"step {name!r} is to be dropped and the job still has it; under another name it starts empty"
             finding = replace(finding, refusal=StepsChanged(problem, where=str(node.site)))
         yield finding
     known = [node.name for node in graph.steps]
@@ -177,7 +165,8 @@ def _known(node: StepNode, recovered: Recovered, stored: Stored) -> Finding:
     """Return what becomes of state that is there."""
     kept = (recovered.partitions or {}).get(node.name, node.partitions)
     if isinstance(stored, PenstockError):
-        return _step(node, Compatibility.INCOMPATIBLE, (f"its state cannot be read: {stored.what}",), stored)
+        unread = f"its state cannot be read: {stored.what}"
+        return Finding(Kind.STEP, node.name, Compatibility.INCOMPATIBLE, (unread,), stored)
     says = stored.refused
     refusal: PenstockError | None = None
     if says:
@@ -188,38 +177,32 @@ def _known(node: StepNode, recovered: Recovered, stored: Stored) -> Finding:
         says = (f"it has {difference}, which a restore with --partitions {node.partitions} changes", *says)
         refusal = PartitionsChanged(f"step {node.name!r} has {difference}", where=str(node.site))
     if refusal is not None:
-        return _step(node, Compatibility.INCOMPATIBLE, says, refusal)
-    return _step(node, Compatibility.KEPT, stored.accepted, _unforeseen(node.name, Kind.STEP, recovered))
+        return Finding(Kind.STEP, node.name, Compatibility.INCOMPATIBLE, says, refusal)
+    refusal = _unforeseen(node.name, Kind.STEP, recovered)
+    return Finding(Kind.STEP, node.name, Compatibility.KEPT, stored.accepted, refusal)
 
 
 def _without_state(node: StepNode, recovered: Recovered) -> Finding:
     """Return what becomes of a step that keeps nothing yet, or that the checkpoint does not know."""
-    refusal = _unforeseen(node.name, Kind.STEP, recovered)
+    fate = Compatibility.NEW
     if recovered.commit is not None and node.name in recovered.commit.watermarks_out:
-        return _step(node, Compatibility.KEPT, ("it has no state yet",), refusal)
-    if node.spec.initial is None:
-        return _step(node, Compatibility.NEW, ("it starts empty",), refusal)
-    if recovered.commit is None:
-        return _step(node, Compatibility.NEW, ("it starts with its initial state",), refusal)
-    return _step(
-        node, Compatibility.NEW, ("it starts empty: initial= is loaded before a job's first batch only",), refusal
-    )
-
-
-def _step(node: StepNode, fate: Compatibility, says: tuple[str, ...], refusal: PenstockError | None) -> Finding:
-    return Finding(kind=Kind.STEP, name=node.name, fate=fate, says=says, refusal=refusal)
+        fate, says = Compatibility.KEPT, "it has no state yet"
+    elif node.spec.initial is None:
+        says = "it starts empty"
+    elif recovered.commit is None:
+        says = "it starts with its initial state"
+    else:
+        says = "it starts empty: initial= is loaded before a job's first batch only"
+    return Finding(Kind.STEP, node.name, fate, (says,), _unforeseen(node.name, Kind.STEP, recovered))
 
 
 def _dropped(step: str, known: list[str], *, let_go: bool) -> Finding:
     if let_go:
-        says: tuple[str, ...] = (
-            "its state is dropped with the next batch; a restore to an earlier batch brings it back",
-        )
-        return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says)
-    has = ", ".join(known) or "none"
-    problem = f"the checkpoint has state of step {step!r}, and the job has only {has}"
-    says = (f"its state would be lost; --drop {step} lets it go",)
-    return Finding(kind=Kind.STEP, name=step, fate=Compatibility.DROPPED, says=says, refusal=StepsChanged(problem))
+        says = "its state is dropped with the next batch; a restore to an earlier batch brings it back"
+        return Finding(Kind.STEP, step, Compatibility.DROPPED, (says,))
+    problem = f"the checkpoint has state of step {step!r}, and the job has only {', '.join(known) or 'none'}"
+    says = f"its state would be lost; --drop {step} lets it go"
+    return Finding(Kind.STEP, step, Compatibility.DROPPED, (says,), StepsChanged(problem))
 
 
 # --- sources -------------------------------------------------------------------------------------
@@ -233,14 +216,12 @@ def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, Penstoc
     for name in names:
         refusal = _unforeseen(name, Kind.SOURCE, recovered)
         if name in unread:
-            says = (unread[name].what,)
-            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.INCOMPATIBLE, says=says, refusal=unread[name])
+            yield Finding(Kind.SOURCE, name, Compatibility.INCOMPATIBLE, (unread[name].what,), unread[name])
         elif name in read:
             ended = ("it was read to its end, or drained",) if read[name].ended else ()
-            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.KEPT, says=ended, refusal=refusal)
+            yield Finding(Kind.SOURCE, name, Compatibility.KEPT, ended, refusal)
         else:
-            begins = ("it is read from its beginning",)
-            yield Finding(kind=Kind.SOURCE, name=name, fate=Compatibility.NEW, says=begins, refusal=refusal)
+            yield Finding(Kind.SOURCE, name, Compatibility.NEW, ("it is read from its beginning",), refusal)
     for name in dict.fromkeys([*read, *fixed]):
         if name not in names:
             problem = (
@@ -248,9 +229,7 @@ def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, Penstoc
                 "under another name a source is read from its beginning"
             )
             lost = ("its position would be lost",)
-            yield Finding(
-                kind=Kind.SOURCE, name=name, fate=Compatibility.GONE, says=lost, refusal=StepsChanged(problem)
-            )
+            yield Finding(Kind.SOURCE, name, Compatibility.GONE, lost, StepsChanged(problem))
 
 
 def _unforeseen(name: str, kind: Kind, recovered: Recovered) -> PenstockError | None:
@@ -276,10 +255,9 @@ def _sinks(graph: JobGraph, recovered: Recovered, unfit: Mapping[str, PenstockEr
     known = _sinks_of(recovered)
     for name in names:
         if name in unfit:
-            says = (unfit[name].what,)
-            yield Finding(kind=Kind.SINK, name=name, fate=Compatibility.INCOMPATIBLE, says=says, refusal=unfit[name])
+            yield Finding(Kind.SINK, name, Compatibility.INCOMPATIBLE, (unfit[name].what,), unfit[name])
         else:
-            yield Finding(kind=Kind.SINK, name=name, fate=Compatibility.KEPT if name in known else Compatibility.NEW)
+            yield Finding(Kind.SINK, name, Compatibility.KEPT if name in known else Compatibility.NEW)
     for name in known:
         if name not in names:
             lost = recovered.to_publish(name)
@@ -289,7 +267,7 @@ def _sinks(graph: JobGraph, recovered: Recovered, unfit: Mapping[str, PenstockEr
 def _gone(name: str, last: Commit | None) -> Finding:
     """Return that a sink is gone; `last` is the Commit whose rows it may not show yet."""
     if last is None:
-        return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=("what it shows stays",))
+        return Finding(Kind.SINK, name, Compatibility.GONE, ("what it shows stays",))
     rows = sum(file.rows for file in last.staged[name])
     problem = (
         f"batch {last.batch} has {rows:,} rows for sink {name!r}, which may not have been published, and the "
@@ -297,12 +275,10 @@ def _gone(name: str, last: Commit | None) -> Finding:
         f"`penstock sinks JOB skip {name}`"
     )
     says = (f"{rows:,} rows of batch {last.batch} may not have been published",)
-    return Finding(kind=Kind.SINK, name=name, fate=Compatibility.GONE, says=says, refusal=StepsChanged(problem))
+    return Finding(Kind.SINK, name, Compatibility.GONE, says, StepsChanged(problem))
 
 
-def _sinks_of(recovered: Recovered) -> dict[str, None]:
-    """Return the sinks that the log tells of, in an order that stays."""
-    names = set(recovered.published)
-    for kept in recovered.kept:
-        names |= kept.commit.staged.keys() | kept.commit.held.keys() | kept.commit.published.keys()
-    return dict.fromkeys(sorted(names))
+def _sinks_of(recovered: Recovered) -> list[str]:
+    """Return the sinks that the log tells of, sorted."""
+    commits = [kept.commit for kept in recovered.kept]
+    return sorted({*recovered.published}.union(*((*c.staged, *c.held, *c.published) for c in commits)))

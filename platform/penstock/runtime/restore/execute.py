@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
-from penstock.checkpoint.log.entries import Restore
-from penstock.checkpoint.log.recovery import Damage, takeover_of
+import structlog
+
+from penstock.checkpoint.log.entries import Restore, Void
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import Damage, Recovered, recover, takeover_of
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
-from penstock.errors import Fenced
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.errors import Fenced, LogGap
 from penstock.runtime.driver.loop import Driver
 from penstock.runtime.driver.sink_recovery import refuse_missing, refuse_unpublished
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.restore.compatibility import lost_rows, refuse
-from penstock.runtime.restore.log_gaps import close_gaps, refuse_gaps
 from penstock.runtime.restore.sink_truncation import plan_truncation
 from penstock.runtime.restore.state_rewrite import restored, with_partitions
 from penstock.runtime.restore.target import RestoreTarget
 
 __all__ = ["restore"]
+
+log = structlog.get_logger()
 
 
 def restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
@@ -29,7 +35,7 @@ def restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
 
 
 def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
-    close_gaps(driver.log, start, driver.janitor.root, driver.identity.writer)
+    _close_gaps(driver.log, start, driver.janitor.root, driver.identity.writer)
     recovered = yield from driver.own(Damage.LIST)
     owned = driver.owned
     assert owned is not None
@@ -41,7 +47,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         return
     rewritten = None
     try:
-        refuse_gaps(recovered)
+        _refuse_gaps(recovered)
         point = start.resolve(recovered, driver.janitor.root)
         commit = point.commit
         if commit is not None:
@@ -81,3 +87,32 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
     driver.published |= {sink: why.shown for sink, why in driver.behind.items()}
     yield Hook("Restore", "after", entry.batch)
     yield from driver.release()
+
+
+def _close_gaps(entries: Log, start: RestoreTarget, folder: CheckpointFolder, writer: str) -> None:
+    """Put a Void into each slot that is missing, so that the end of the log is found again (decision 52).
+
+    Where no batch has followed, nobody knows which ids the missing entries have used: those are given up with them.
+    Until the Restore follows the job is refused as before, because nobody who held the log has written these.
+    Raises CannotRestore where there is nothing to restore, and then the log is unchanged.
+    """
+    recovered = recover(entries, Damage.LIST)
+    gaps = [cast("list[int]", gap.fields["missing"]) for gap in recovered.problems if isinstance(gap, LogGap)]
+    missing = sorted({slot for slots in gaps for slot in slots})
+    if not missing:
+        return
+    start.resolve(recovered, folder)
+    begun = [*(kept.commit for kept in recovered.kept), *([recovered.pending] if recovered.pending is not None else [])]
+    newest = max((entry.place.slot for entry in begun if entry.place is not None), default=-1)
+    reason = "the entry is missing; a restore makes up for it"
+    for slot in missing:
+        log.warning("log.gap_closed", slot=slot)
+        used = recovered.used + len(missing) if slot == missing[-1] > newest else None
+        entries.append_at(slot, Void(epoch=1, writer=writer, slot=slot, reason=reason, batch=used))
+
+
+def _refuse_gaps(recovered: Recovered) -> None:
+    """Raise LogGap where an entry has gone since, because a Restore alone does not make up for it."""
+    for problem in recovered.problems:
+        if isinstance(problem, LogGap):
+            raise problem

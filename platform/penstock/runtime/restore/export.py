@@ -1,10 +1,10 @@
-"""Copy what a job needs to go on: to a folder of its own, and from there into a new checkpoint (SEMANTICS 10.2).
+"""Copy what a job needs to resume: to a folder of its own, and from there into a new checkpoint (SEMANTICS 10.2).
 
     <export>/export.json                   the Commit, whose checkpoint it was, and the partitions of its steps
     <export>/state/<step>/<partition>/…    every file of state that the Commit names
 
 An import has a new uuid, so no sink takes its batches for those of the checkpoint it came from; it names that as its
-parent. What was put out stays with the old one: an export has no output, published or not.
+parent. The old checkpoint keeps its output: an export has none, published or not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.graph.names import is_name
 from penstock.runtime.driver.ownership import hold_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.target import RestoreTarget
-from penstock.runtime.restore.temporary_folders import clear_left, making, move_into_place, open_plain, refuse_links
+from penstock.runtime.restore.temporary_folders import clear_left, copy_plain, making, move_into_place, refuse_links
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
 from penstock.state.reader import StateReader
@@ -38,7 +38,6 @@ __all__ = ["EXPORT", "Export", "export_checkpoint", "import_checkpoint"]
 
 EXPORT = "export.json"
 _KIND = "export"
-_PIECE = 2**22
 
 
 class Export(Record):
@@ -54,7 +53,7 @@ class Export(Record):
 def export_checkpoint(
     folder: CheckpointFolder, target: CheckpointFolder, start: RestoreTarget, *, job: str, now: int
 ) -> Export:
-    """Copy what the job would go on from, as of a start, to a new folder; a driver may run meanwhile.
+    """Copy what the job would resume from, as of a start, to a new folder; a driver may run meanwhile.
 
     It is made beside its place and moved there, so a folder of that name is whole. Raises CannotCopy, CannotRestore,
     and what reading damaged state raises.
@@ -82,7 +81,8 @@ def export_checkpoint(
         except StateMissing as why:
             what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
             raise CannotCopy(what, where=why.where) from why
-        _write(made_in, fileformat.encode(_KIND, made.model_dump(mode="json")))
+        made_in.make()
+        (made_in / EXPORT).create(fileformat.encode(_KIND, made.model_dump(mode="json")))
         move_into_place(made_in, target)
     return made
 
@@ -90,7 +90,7 @@ def export_checkpoint(
 def import_checkpoint(
     source: CheckpointFolder, folder: CheckpointFolder, *, identity: Identity, now: int
 ) -> tuple[Export, Metadata]:
-    """Make a checkpoint that goes on from an export, whole or not at all.
+    """Make a checkpoint that continues from an export, whole or not at all.
 
     It is made beside its place and moved there: of one that was cut short no driver knows. Raises CannotCopy where
     there is a checkpoint already, or no export; and what damage raises.
@@ -134,16 +134,15 @@ def _begin_log(made_in: CheckpointFolder, export: Export, identity: Identity, *,
 
 
 def _refuse_old_decisions(store: CheckpointStore, job: str, batch: int) -> None:
-    """Raise CannotCopy where somebody has decided on batches of that name whose ids are to come again."""
+    """Raise CannotCopy where somebody has decided on batches of that name whose ids will be used a second time."""
     cursor = Records(store, "assets", job).newest()
     decided = -1 if cursor is None else int(cursor.body["batch"])
-    ids = [
-        int(part) for path in store.list(f"_control/held/{job}") for part in path.split("/")[3:4] if part.isdecimal()
-    ]
+    parts = [part for path in store.list(f"_control/held/{job}") for part in path.split("/")[3:4]]
+    ids = [int(part) for part in parts if part.isdecimal()]
     if max(decided, *ids, -1) > batch:
         raise CannotCopy(
-            f"a former checkpoint of {job} went on to batch {max(decided, *ids)}, and what was decided on its batches "
-            "would be taken for decisions on those that come now; import it under another name",
+            f"a former checkpoint of {job} reached batch {max(decided, *ids)}, and decisions on its batches would be "
+            "taken for decisions on new ones; import it under another name",
             where=f"{store.root}/_control",
         )
 
@@ -180,21 +179,9 @@ def _copy_state(
             manifest = Manifest.read(here / ref.path, named)
             there.make()
             for name in [*manifest.files(), ref.path]:
-                _copy_file(here / name, there)
+                copy_plain((here / name).fetch(), there)
             there.sync()
             try:
                 StateReader(there, Manifest.read(there / ref.path, named)).verify()
             finally:
                 forget()
-
-
-def _copy_file(path: CheckpointFolder, folder: CheckpointFolder) -> None:
-    with open_plain(path.fetch()) as source, folder.new_file(path.name) as copy:
-        while data := source.read(_PIECE):
-            copy.write(data)
-        copy.publish()
-
-
-def _write(folder: CheckpointFolder, data: bytes) -> None:
-    folder.make()
-    (folder / EXPORT).create(data)

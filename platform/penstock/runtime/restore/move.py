@@ -1,13 +1,15 @@
-"""Move a checkpoint to another place, where the job goes on under the same uuid (SEMANTICS 10.2, decision 46).
+"""Move a checkpoint to another place, where the job resumes under the same uuid (SEMANTICS 10.2, decision 46)::
 
     source                          place
     Takeover by who moves
                                     a copy of all, beside its place
-                                    Arrival, in the slot behind the Takeover; then the copy gets its name
+                                    Arrival, in the next slot
+                                    the copy gets its name
     Moved, in the same slot
-                                    what was decided on held batches; Release
+                                    what was decided on held batches
+                                    Release
 
-The Moved is the one moment at which the source ends and the place begins: before it nobody may go on at the place,
+The Moved is the one moment at which the source ends and the place begins. Before it nobody may resume at the place,
 after it nobody at the source. A move that was cut short is repeated, and finished by whichever start comes first.
 """
 
@@ -36,15 +38,14 @@ from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.temporary_folders import (
     alone_in,
     clear_left,
+    copy_plain,
     making,
     move_into_place,
-    open_plain,
     refuse_links,
 )
 
 __all__ = ["finish_move", "move_checkpoint"]
 
-_PIECE = 2**22
 _TEMPORARY = ".tmp-"
 
 
@@ -55,7 +56,7 @@ def move_checkpoint(
 
     Repeated, it finishes what was begun, and changes nothing where all was done; then it yields `already` alone.
     `may_take_over` raises where somebody holds the source's log. Raises CannotCopy where there is nothing to move, or
-    where something else stands at the place; CheckpointMoved where the source has moved to elsewhere; what
+    where something else has the place, CheckpointMoved where the source has moved to elsewhere, and what
     `hold_idle_log` raises.
     """
     source = source.resolve()
@@ -104,7 +105,7 @@ def move_checkpoint(
 
 
 def finish_move(folder: CheckpointFolder) -> None:
-    """Let a job go on that was moved here, if nobody has; does nothing for any other checkpoint, or none.
+    """Let a job resume that was moved here, if nobody has; does nothing for any other checkpoint, or none.
 
     Called by every start, so that a move whose command died is finished by the driver. Raises MoveUnfinished where the
     source has not ended, or cannot be seen from here.
@@ -133,9 +134,9 @@ def finish_move(folder: CheckpointFolder) -> None:
 
 
 def _refuse_lost_end(view: View) -> None:
-    """Raise CheckpointMoved where a Moved was there and is gone: the log that it ended this one for has gone on.
+    """Raise CheckpointMoved where a Moved was there and is gone: the log that it ended this one for was continued.
 
-    Only that log tells. Where it cannot be seen, or nobody has gone on with it, the move has not happened.
+    Only that log tells. Where it cannot be seen, or nobody has continued it, the move has not happened.
     """
     last, place = view.last, view.last.place if view.last is not None else None
     if not isinstance(last, Takeover) or place is None or not (last.command or "").startswith(MOVE):
@@ -157,9 +158,9 @@ class _Fate(Enum):
     OPEN = "open"
     """Its source may still end for it."""
     DONE = "done"
-    """Its source has ended for it: the job goes on where the Arrival stands."""
+    """Its source has ended for it: the job resumes in the log of the Arrival."""
     VOID = "void"
-    """Its source went on: nobody can ever go on where the Arrival stands."""
+    """Its source was continued: nobody can ever resume in the log of the Arrival."""
 
 
 def _fate(arrival: Arrival) -> _Fate:
@@ -172,24 +173,20 @@ def _fate(arrival: Arrival) -> _Fate:
     view = survey(log)
     if _ends(view) and _same_move(view, arrival):
         return _Fate.DONE
-    # A Moved is the last of its log, so what stands in its slot, or behind it, is of somebody who has gone on.
+    # A Moved is the last of its log, so what is in its slot, or after it, is of somebody who has continued it.
     return _Fate.OPEN if view.tail < arrival.place.slot else _Fate.VOID
 
 
 def _ends(view: View) -> bool:
-    """Return whether a log ends for a move; one that may have ended has, because nobody writes behind it."""
+    """Return whether a log ends for a move; one that may have ended has, because nobody writes after it."""
     return isinstance(view.last, Moved) or view.moved_to is not None
 
 
 def _same_move(view: View, arrival: Arrival) -> bool:
     """Return whether the end of a log is that of the move by which another log arrived."""
-    assert arrival.place is not None
-    last = view.last  # where the Moved cannot be read, the Takeover of who wrote it
-    return last is not None and (view.tail, last.epoch, last.writer) == (
-        arrival.place.slot,
-        arrival.epoch,
-        arrival.writer,
-    )
+    last, place = view.last, arrival.place  # where the Moved cannot be read, the last is the Takeover of who wrote it
+    assert place is not None
+    return last is not None and (view.tail, last.epoch, last.writer) == (place.slot, arrival.epoch, arrival.writer)
 
 
 def _has_arrived(folder: LocalFolder, ended: View) -> bool:
@@ -205,14 +202,17 @@ def _has_arrived(folder: LocalFolder, ended: View) -> bool:
 
 
 def _refuse_place(source: LocalFolder, folder: LocalFolder) -> None:
-    """Raise CannotCopy where something stands at the place that an earlier try of this move has not left."""
+    """Raise CannotCopy where something is at the place that an earlier try of this move has not left."""
     if folder.exists() and not _is_left_over(source, folder, _Fate.OPEN, _Fate.VOID):
         raise CannotCopy("there is a checkpoint already", where=str(folder))
-    decided, last = _told(folder), _last_batch(source)
-    if decided > last:
+    # Up to there the assets of a job of this name are reported, and of its first batches they would not be.
+    reported = Records(LocalStore(folder.parent), "assets", folder.name).newest() if folder.parent.is_dir() else None
+    log = job_log(source)
+    assert log is not None
+    if reported is not None and int(reported.body["batch"]) >= recover(log, Damage.LIST).next_batch:
         raise CannotCopy(
-            f"a former checkpoint of {folder.name} went on to batch {decided}, and of the batches that come now nobody "
-            "would be told until there are as many; move it under another name",
+            f"a former checkpoint of {folder.name} reached batch {reported.body['batch']}, and no batch up to that one "
+            "would be reported; move it under another name",
             where=f"{folder.parent}/_control",
         )
     theirs = _decisions(source)
@@ -224,19 +224,6 @@ def _refuse_place(source: LocalFolder, folder: LocalFolder) -> None:
         )
 
 
-def _told(folder: LocalFolder) -> int:
-    """Return the last batch of a job that assets were told of, -1 where they were told of none."""
-    cursor = Records(LocalStore(folder.parent), "assets", folder.name).newest() if folder.parent.is_dir() else None
-    return -1 if cursor is None else int(cursor.body["batch"])
-
-
-def _last_batch(source: LocalFolder) -> int:
-    """Return the last batch of a checkpoint that took an id."""
-    log = job_log(source)
-    assert log is not None
-    return recover(log, Damage.LIST).next_batch - 1
-
-
 def _is_left_over(source: LocalFolder, folder: LocalFolder, *fates: _Fate) -> bool:
     """Return whether a checkpoint is the copy of a move from the source that had one of these fates."""
     log = job_log(folder)
@@ -245,10 +232,10 @@ def _is_left_over(source: LocalFolder, folder: LocalFolder, *fates: _Fate) -> bo
 
 
 def _make_way(source: LocalFolder, folder: LocalFolder, made_in: LocalFolder) -> None:
-    """Remove what an earlier try has left at the place; raises CannotCopy where anything else stands there.
+    """Remove what an earlier try has left at the place; raises CannotCopy where anything else is there.
 
-    Whoever moves may have slept since it took the source over, and another may have moved the job meanwhile: so it
-    looks while no other command of this machine can, and once more at what it has in its hands, for those of others.
+    This command may have slept since it took the source over, and another may have moved the job meanwhile. So it looks
+    while no other command of this machine can, and once more at what it has renamed, for those of others.
     """
     importing = made_in.parent
     with alone_in(importing):
@@ -266,7 +253,7 @@ def _make_way(source: LocalFolder, folder: LocalFolder, made_in: LocalFolder) ->
 
 
 def _remove_void(source: LocalFolder, left: LocalFolder) -> bool:
-    """Remove a copy that nobody can ever go on with, and return whether it is one."""
+    """Remove a copy that nobody can ever continue, and return whether it is one."""
     if not _is_left_over(source, left, _Fate.VOID):
         return False
     dead = left.with_name(f"{left.name.removeprefix('_')}-old")  # which `clear_left` removes, if this is killed
@@ -287,10 +274,7 @@ def _copy(source: LocalFolder, target: LocalFolder) -> None:
 def _copy_file(path: LocalFolder, copy: LocalFolder) -> None:
     copy.parent.make()
     try:
-        with open_plain(path) as source, copy.parent.new_file(copy.name) as made:
-            while data := source.read(_PIECE):
-                made.write(data)
-            made.publish()
+        copy_plain(path, copy.parent)
         os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))  # Delta tells versions by time as well
         same = filecmp.cmp(path, copy, shallow=False)
     except FileNotFoundError as why:

@@ -1,4 +1,4 @@
-"""Bring a sink and the log together again, for a job that nobody runs: publish again, or go on without (9.5, 9.6)."""
+"""Bring a sink and the log together again, for a job that nobody runs: publish again, or skip (9.5, 9.6)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SinksAtRest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStand:
-    """How a sink stands: `missing` are batches that it has shown, `waiting` is one that it may not have shown yet."""
+    """What a sink lacks: `missing` are batches that it has shown, `waiting` is one that it may not have shown yet."""
 
     sink: str
     missing: tuple[Commit, ...]
@@ -92,17 +92,12 @@ def stands(sinks: SinksAtRest, recovered: Recovered, uuid: str, names: Sequence[
 
 
 def redo(
-    log: Log,
-    sinks: SinksAtRest,
-    sink: str,
-    uuid: str,
-    identity: Identity,
-    may_take_over: Callable[[View], None],
+    log: Log, sinks: SinksAtRest, sink: str, uuid: str, identity: Identity, may_take_over: Callable[[View], None]
 ) -> SinkStand:
     """Publish again what a sink has lost, oldest first; the next start publishes what waits.
 
-    Raises CheckpointCorrupt, before anything is published, where a file is gone; CannotSkip where a restore is still
-    to have sinks take rows back; HolderAlive; what publishing raises.
+    Raises CheckpointCorrupt, before anything is published, where a file is gone, CannotSkip where a restore is still
+    to have sinks take rows back, HolderAlive, and what publishing raises.
     """
     reason = f"sink {sink} was given batches again"
     with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
@@ -117,14 +112,9 @@ def redo(
 
 
 def skip(
-    log: Log,
-    sinks: SinksAtRest,
-    sink: str,
-    uuid: str,
-    identity: Identity,
-    may_take_over: Callable[[View], None],
+    log: Log, sinks: SinksAtRest, sink: str, uuid: str, identity: Identity, may_take_over: Callable[[View], None]
 ) -> SinkStand:
-    """Have a sink go on without the batches that it does not show, and count their rows in the log.
+    """Have a sink skip the batches that it does not show, and count their rows in the log.
 
     Raises CannotSkip where it shows all; HolderAlive.
     """

@@ -64,7 +64,9 @@ def _target(app: str, point: RestorePoint) -> Target:
     saves = (recovered.saves[name] for name, saved in recovered.saves.batches.items() if saved == commit.batch)
     known |= {(saved.batch, saved.place.slot) for saved in saves if saved.place is not None}
     if commit.place is None or (commit.batch, commit.place.slot) not in known:
-        raise CannotTruncate(f"batch {commit.batch} is neither kept nor saved, so that its tables cannot be told apart")
+        raise CannotTruncate(
+            f"batch {commit.batch} is neither kept nor saved, so which versions are its own is unknown"
+        )
     return Target(app=app, batch=commit.batch, slot=commit.place.slot)
 
 
@@ -100,8 +102,8 @@ def _refuse_taken_back(recovered: Recovered, commit: Commit | None, done: Callab
             back = "nothing" if restore.batch is None else f"batch {restore.batch}"
             sinks = ", ".join(restore.truncate)
             raise CannotRestore(
-                f"a restore to {back} has taken rows of batch {commit.batch} back from {sinks}, and going back to it "
-                "alone does not bring them again; --truncate-sinks does, by the version that had them",
+                f"a restore to {back} has taken rows of batch {commit.batch} back from {sinks}; only a restore with "
+                "--truncate-sinks brings them back, by the version that had them",
                 batch=commit.batch,
             )
 

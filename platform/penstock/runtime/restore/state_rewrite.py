@@ -1,7 +1,7 @@
-"""Write state anew for a restore: in another number of partitions, from a snapshot, or from a table of the user's.
+"""Write state again for a restore: in another number of partitions, from a snapshot, or from a table of the user's.
 
 What is written is named by nobody until the Restore entry is: a restore that is cut short leaves files, and nothing
-else. Running aggregates and indexes are made again from what the tables say (`Step.rebuilt`).
+else. Running aggregates and indexes are rebuilt from what the tables say (`Step.rebuilt`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hold what a restore writes anew, the steps that it drops, and the partitions that the state had before."""
+    """Hold what a restore rewrites, the steps that it drops, and the partitions that the state had before."""
 
     rewrites: tuple[StepRewrite, ...]
     gone: frozenset[str]
@@ -44,7 +44,7 @@ class Plan:
         return {**self.known, **{step.name: step.partitions for step in graph.steps if step.name in state}}
 
     def foreseen(self, commit: Commit, graph: JobGraph) -> Restored:
-        """Return what a start would go on from, without the state that is still to be written from tables."""
+        """Return what a start would resume from, without the state that is still to be written from tables."""
         if not (self.rewrites or self.gone):
             return Restored(commit, self.known)
         made = {rewrite.step for rewrite in self.rewrites if rewrite.table is not None or rewrite.snapshot is not None}
@@ -66,7 +66,7 @@ def planned(point: RestorePoint, commit: Commit, graph: JobGraph, drop: Collecti
 def restored(
     point: RestorePoint, commit: Commit, engine: Engine, takeover: Takeover, settings: DriverSettings
 ) -> Restored:
-    """Return what a start restores of a Commit; state is written anew where it asks for that, durably, or dropped.
+    """Return what a start restores of a Commit; state is rewritten where it asks for that, durably, or dropped.
 
     Raises CannotRestore and PartitionsChanged before anything is written, and what computing raises.
     """
@@ -94,10 +94,8 @@ def restored(
         step = rewrite.step
         made = [receipt for receipt in receipts if receipt["manifest"] is not None]
         state[step] = {str(receipt["partition"]): ManifestRef(**receipt["manifest"]) for receipt in made}
-        due[step] = min((receipt["due"] for receipt in receipts if receipt["due"] is not None), default=None)
-        due_time[step] = min(
-            (receipt["due_time"] for receipt in receipts if receipt["due_time"] is not None), default=None
-        )
+        for dues, name in ((due, "due"), (due_time, "due_time")):
+            dues[step] = min((receipt[name] for receipt in receipts if receipt[name] is not None), default=None)
     for kept in (state, due, due_time):
         for step in plan.gone:
             kept.pop(step, None)
@@ -148,7 +146,7 @@ def _refuse_no_table(path: str) -> None:
 
 
 def with_partitions(recovered: Recovered, result: Restored) -> Recovered:
-    """Return where the job will stand behind the Restore, as far as the engine is to accept it.
+    """Return the state of the job after the Restore, as far as the engine is to accept it.
 
     What was begun is given up by it, and nothing is published again (decision 24).
     """

@@ -1,4 +1,4 @@
-"""Say where a run starts, and what sinks have published after that, before the job goes back (SEMANTICS 10.1)."""
+"""Say where a run starts, and what sinks have published after that, before the job is restored (SEMANTICS 10.1)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RestoreTarget:
 
     @property
     def rewrites(self) -> bool:
-        """Return whether state is written anew."""
+        """Return whether state is rewritten."""
         return self.snapshot is not None or self.partitions is not None or bool(self.state)
 
     @property
@@ -65,15 +65,15 @@ class RestoreTarget:
 
     @property
     def target(self) -> str:
-        """Return in words what it goes back to."""
+        """Return in words what it restores."""
         if self.snapshot is not None:
             return f"snapshot {self.snapshot}"
         return f"saved checkpoint {self.saved!r}" if self.saved is not None else f"batch {self.batch}"
 
     def having(self, *, partitions: int | None, state: Mapping[str, str], truncate: bool) -> RestoreTarget:
-        """Return the same start with state that is written anew, and with sinks that take back what came after it.
+        """Return the same start with state that is rewritten, and with sinks that take back what came after it.
 
-        State that is written anew from the last commit is a restore to it. Raises ValueError for what does not go
+        State that is rewritten from the last commit is a restore to it. Raises ValueError for what does not go
         together.
         """
         if truncate and not self.restore:
@@ -101,7 +101,7 @@ class RestoreTarget:
         elif self.restore and not self.rewrites:
             commit = None
         elif self.restore and commit is None:
-            raise CannotRestore("no batch was committed yet, so there is no state to write anew")
+            raise CannotRestore("no batch was committed yet, so there is no state to rewrite")
         return RestorePoint(self, recovered, folder, commit, snapshot)
 
 
@@ -175,7 +175,7 @@ class SinkRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """Hold what stays published although the job goes back behind it; `before` is set where older batches are unknown.
+    """Hold what stays published although the job resumes before it; `before` is set where older batches are unknown.
 
     The rows stay in the sinks. Those of the new batches come beside them, under new batch ids. With `truncate` they go
     away, and `again` are rows that an earlier restore had taken back and that come back with this one.
@@ -215,12 +215,9 @@ class Superseded:
 
 
 def find_superseded(
-    point: RestorePoint,
-    *,
-    released: Collection[int] = (),
-    was_truncated: Callable[[Restore], bool] = lambda _: True,
+    point: RestorePoint, *, released: Collection[int] = (), was_truncated: Callable[[Restore], bool] = lambda _: True
 ) -> Superseded:
-    """Return what sinks published after the batch that a start goes back to, or at all where that is none.
+    """Return what sinks published after the batch that a start restores, or at all where that is none.
 
     `released` are the held batches that a person has released: their rows were published as well. `was_truncated` tells
     of a Restore with a truncation whether that was carried out.

@@ -276,7 +276,7 @@ def test_what_was_decided_on_a_former_checkpoint_of_the_name_is_not_taken_for_th
     exported(tmp_path / "a", tmp_path / "export")
     (tmp_path / "b").mkdir()
     HeldRecords(LocalStore(tmp_path / "b"), "restored").decide(9, Decision.DISCARD, {}, by="tests")
-    with pytest.raises(CannotCopy, match="a former checkpoint of restored went on to batch 9"):
+    with pytest.raises(CannotCopy, match="a former checkpoint of restored reached batch 9"):
         imported(tmp_path / "export", tmp_path / "b")
 
 
