@@ -51,166 +51,130 @@ class CheckpointFolder(Protocol):
     @property
     def name(self) -> str:
         """The last part of the place."""
-        ...
 
     @property
     def parent(self) -> Self:
         """The folder that has it."""
-        ...
 
     @property
     def here(self) -> Path:
         """The place on this machine: its own, or that of its copy, and of what is on this machine alone."""
-        ...
 
     @property
     def address(self) -> str:
         """The text from which `locate.folder_at` makes this folder again, on another machine too."""
-        ...
 
     @property
     def fetched(self) -> int:
         """Bytes that this process has brought here from the root of this place."""
-        ...
 
     def __truediv__(self, name: str, /) -> Self:
         """Return the place of that name below this folder."""
-        ...
 
     def __lt__(self, other: Any, /) -> bool:
         """Sort by the place."""
-        ...
 
     def relative_to(self, other: Any, /) -> PurePath:
         """Return the path from another folder to this place."""
-        ...
 
     def store(self, *, make: bool = True) -> CheckpointStore:
         """Open the store whose root is this folder; raises `RootMissing` where it is missing and not to be made."""
-        ...
 
     def hurried(self, seconds: float) -> Self:
         """Return the same place, whose calls wait at most so many seconds for another machine."""
-        ...
 
     def uncached(self) -> AbstractContextManager[Self]:
         """Yield the same place without the copies of its files, for a check of the files themselves."""
-        ...
 
     def size(self) -> int | None:
         """Return the size of the file in bytes, None where there is none; never that of a copy."""
-        ...
 
     def is_taken(self) -> bool:
         """Return whether anything has this name."""
-        ...
 
     def is_missing(self) -> bool:
         """Return whether there is no folder, as far as this machine knows by itself."""
-        ...
 
     def files(self) -> list[Self]:
         """Return all files below the folder but temporary ones, sorted; none where there is no folder."""
-        ...
 
     def folders(self) -> Sequence[str]:
         """Return the names of the folders right in the folder, sorted; raises `RootMissing` where there is none."""
-        ...
 
     def presence(self) -> Callable[[Any], bool]:
         """Return what tells whether a file below the folder is there, for who asks after many."""
-        ...
 
     def read(self) -> bytes:
         """Return the file as it is there, never a copy; raises `StateMissing`."""
-        ...
 
     def read_checked(self, check: Callable[[bytes], Checked]) -> Checked:
         """Return what a check makes of a small file whose name is used once; raises `StateMissing`.
 
         Where the check raises `CheckpointCorrupt` for a copy, it is asked again about the file itself.
         """
-        ...
 
     def map(self, size: int) -> Mapped:
         """Map a file that must have this size in bytes, and whose name is used once.
 
         Raises `StateMissing` where there is none and `CheckpointCorrupt` for another size.
         """
-        ...
 
     def signature(self) -> Signature | None:
         """Return what tells this file from another of its name; None where there is none, or no copy."""
-        ...
 
     def fetch(self) -> Path:
         """Return where a file whose name is used once can be read on this machine; raises `StateMissing`."""
-        ...
 
     def fetch_anew(self) -> bool:
         """Bring the copy of a file again, and return whether it is one; raises `StateMissing` where there is none."""
-        ...
 
     def make(self) -> None:
         """Make the folder, and those above it, durably and for this user alone.
 
         A folder that is there is synced too, once a process: the process that made it may have died before that.
         """
-        ...
 
     def make_shared(self) -> None:
         """Make a folder that executors must see, as any process makes one; its errors name the folder above it."""
-        ...
 
     def new_file(self, name: str) -> NewFile:
         """Begin a file in this folder, whose name is used once."""
-        ...
 
     def sync(self) -> None:
         """Make the names in the folder durable: raises what has failed of files published since the last call."""
-        ...
 
     def create(self, data: bytes) -> None:
         """Write a file whose name may be used again, durably, into a folder that is there; no copy of it is kept.
 
         Raises `SegmentExists` or `AlreadyExists` where the name is taken.
         """
-        ...
 
     def create_fleeting(self, data: bytes) -> None:
         """Write a file that nobody needs once this process is gone, so not durably; its name is used once."""
-        ...
 
     def stage(self, data: memoryview) -> None:
         """Write an output file durably, into a folder that others read as well; a file that has the name is left."""
-        ...
 
     def adopt(self, file: Path, *, link: bool) -> None:
         """Have a file of this machine under this name too: by a link where that is wanted and possible, or a copy.
 
         Whatever has the name already is such a copy.
         """
-        ...
 
     def move_to(self, target: Self, /) -> None:
         """Give a folder that is whole another name, durably; raises OSError or `AlreadyExists` where it is taken."""
-        ...
 
     def remove(self) -> None:
         """Remove the file; to remove what is not there changes nothing."""
-        ...
 
     def remove_files(self, files: Sequence[Any]) -> None:
         """Remove files below this folder, oldest first."""
-        ...
 
     def remove_all(self) -> None:
         """Remove the folder with all that is in it, as far as that is possible."""
-        ...
 
     def let_go(self, names: Collection[str]) -> None:
         """Remove copies in this folder that are older than all of these names: nobody reads them soon."""
-        ...
 
 
 def corrupt(file: CheckpointFolder, reason: str) -> CheckpointCorrupt:

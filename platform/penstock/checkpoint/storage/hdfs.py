@@ -74,14 +74,9 @@ class HdfsStore:
         from penstock.checkpoint.storage.webhdfs import WebHdfs
 
         urls, user, self._folder = parse_root(root)
-        self._root = root.rstrip("/")
+        self.root = root.rstrip("/")
         self._web = WebHdfs(urls, user, connect=connect, patience=patience, monotonic=monotonic, sleep=sleep)
-        self._check_root(self._web.calls(self._root), make=make)
-
-    @property
-    def root(self) -> str:
-        """Return the URL of the root."""
-        return self._root
+        self._check_root(self._web.calls(self.root), make=make)
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         """Write a new file whole, or raise `AlreadyExists`; no failure leaves a part under the name.
@@ -96,7 +91,8 @@ class HdfsStore:
             try:
                 calls.again(publication.attempt)
             except NotFound:
-                self._make_folder(calls, folder, path)
+                self._check_still_there(calls, path)
+                calls.again(lambda: calls.make_folder(folder))
                 calls.again(publication.attempt)
         except NotFound as error:
             raise StorageUnavailable("a folder was taken away", where=path, path=path) from error
@@ -118,11 +114,8 @@ class HdfsStore:
 
         A file that ends before that raises `CheckpointCorrupt`.
         """
-        full = self._full(elements(path))
-        calls = self._web.calls(path)
-        status = calls.again(lambda: calls.status(full))
+        full, status = self._full(elements(path)), self._status(path)
         if status is None:
-            self._check_still_there(calls, path)
             raise NotFound("no such file", where=path, path=path)
         if not status.is_file:
             raise corrupt(path, "not a plain file")
@@ -140,11 +133,7 @@ class HdfsStore:
 
     def size(self, path: str) -> int | None:
         """Return how many bytes a plain file has, None where there is none."""
-        full = self._full(elements(path))
-        calls = self._web.calls(path)
-        status = calls.again(lambda: calls.status(full))
-        if status is None:
-            self._check_still_there(calls, path)
+        status = self._status(path)
         return status.length if status is not None and status.is_file else None
 
     def list(self, prefix: str, *, before: float | None = None) -> list[str]:
@@ -163,15 +152,13 @@ class HdfsStore:
     def folders(self, prefix: str) -> Sequence[str]:
         """Return the names of the folders right in a folder, sorted; "" is the root."""
         parts = folder_elements(prefix)
-        calls = self._web.calls(prefix or self._root)
+        calls = self._web.calls(prefix or self.root)
         children = calls.again(lambda: calls.children(self._full(parts)))
         return sorted(each.name for each in children if each.kind == "DIRECTORY")
 
     def delete(self, path: str) -> None:
         """Remove the file if it is there. Of a folder, one that holds nothing goes; others raise `PathEscapes`."""
-        full = self._full(elements(path))
-        calls = self._web.calls(path)
-        calls.again(lambda: calls.delete(full))
+        self._remove(elements(path))
 
     def is_taken(self, path: str) -> bool:
         """Return whether anything has a name, a folder as well."""
@@ -198,9 +185,7 @@ class HdfsStore:
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder with all that is in it, or nothing."""
-        full = self._full(elements(path))
-        calls = self._web.calls(path)
-        calls.again(lambda: calls.delete(full, recursive=True))
+        self._remove(elements(path), recursive=True)
 
     def janitor(self, grace_seconds: float, now: float) -> int:
         """Remove temporary files older than the grace, and return how many (F15).
@@ -220,16 +205,24 @@ class HdfsStore:
     def _full(self, parts: Sequence[str]) -> str:
         return "/".join((self._folder, *parts))
 
-    def _remove(self, parts: Sequence[str]) -> None:
+    def _status(self, path: str) -> Status | None:
+        """Ask after a file or folder; None where the root is there and has none."""
+        full, calls = self._full(elements(path)), self._web.calls(path)
+        status = calls.again(lambda: calls.status(full))
+        if status is None:
+            self._check_still_there(calls, path)
+        return status
+
+    def _remove(self, parts: Sequence[str], *, recursive: bool = False) -> None:
         calls, full = self._web.calls("/".join(parts)), self._full(parts)
-        calls.again(lambda: calls.delete(full))
+        calls.again(lambda: calls.delete(full, recursive=recursive))
 
     def _walk(self, start: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Sequence[Status]]]:
         """Yield each folder from `start` down, with the plain files in it."""
         todo = [start]
         while todo:
             parts = todo.pop()
-            calls, full = self._web.calls("/".join(parts) or self._root), self._full(parts)
+            calls, full = self._web.calls("/".join(parts) or self.root), self._full(parts)
             children = calls.again(lambda calls=calls, full=full: calls.children(full))  # type: ignore[misc]
             yield parts, [each for each in children if each.is_file]
             todo.extend((*parts, each.name) for each in children if each.kind == "DIRECTORY")
@@ -237,7 +230,7 @@ class HdfsStore:
     def _check_root(self, calls: Calls, *, make: bool) -> None:
         status = calls.again(lambda: calls.status(self._folder))
         if status is None and not make:
-            raise RootMissing("there is no such folder on HDFS", where=self._root)
+            raise RootMissing("there is no such folder on HDFS", where=self.root)
         if status is None:
             above = self._folder.rpartition("/")[0]
             if above:  # those above are for others as well: not private
@@ -246,7 +239,7 @@ class HdfsStore:
             status = calls.again(lambda: calls.status(self._folder))
         user = calls.again(calls.user)
         if status is None:
-            raise StorageUnavailable("the checkpoint root was taken away", where=self._root, path=self._root)
+            raise StorageUnavailable("the checkpoint root was taken away", where=self.root, path=self.root)
         if status.kind != "DIRECTORY":
             reason = "the checkpoint root is not a folder"
         elif status.owner != user:
@@ -255,16 +248,12 @@ class HdfsStore:
             reason = "the checkpoint root can be written by group or others"
         else:
             return
-        raise RootUnsafe(reason, where=self._root, path=self._root)
-
-    def _make_folder(self, calls: Calls, folder: str, path: str) -> None:
-        self._check_still_there(calls, path)
-        calls.again(lambda: calls.make_folder(folder))
+        raise RootUnsafe(reason, where=self.root, path=self.root)
 
     def _check_still_there(self, calls: Calls, path: str) -> None:
         # Not the same as an empty checkpoint: a root that was removed, or another HDFS, must not look like a new job.
         if calls.again(lambda: calls.status(self._folder)) is None:
-            raise StorageUnavailable("the checkpoint root is gone", where=self._root, path=path)
+            raise StorageUnavailable("the checkpoint root is gone", where=self.root, path=path)
 
 
 def parse_root(root: str) -> tuple[list[str], str | None, str]:

@@ -13,6 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from penstock.checkpoint.storage.store import READ_CAP, corrupt, elements, folder_elements
 from penstock.errors import (
@@ -49,16 +50,11 @@ class LocalStore:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = os.path.abspath(os.fspath(root))
+        self.root = os.path.abspath(os.fspath(root))
         self._durable: set[tuple[str, ...]] = set()
-        with named_errors(self._root):
+        with named_errors(self.root):
             self._make_root()
             self._check_root()
-
-    @property
-    def root(self) -> str:
-        """Return the absolute path of the root."""
-        return self._root
 
     def create(self, path: str, data: bytes) -> None:
         """Write a new file whole and durably, or raise `AlreadyExists`; no failure leaves a part under the name."""
@@ -91,7 +87,7 @@ class LocalStore:
         except FileNotFoundError:
             return False
         if stat.S_ISLNK(mode):
-            raise RootUnsafe("a symbolic link stands in the checkpoint", where=path, path=path)
+            raise RootUnsafe("a symbolic link is in the checkpoint", where=path, path=path)
         return stat.S_ISREG(mode)
 
     def list(self, prefix: str) -> list[str]:
@@ -122,10 +118,10 @@ class LocalStore:
         a writer whose temporary file is taken away fails and has written nothing.
         """
         removed = 0
-        with named_errors(self._root):
+        with named_errors(self.root):
             for parts, names in self._walk(()):
                 left = [name for name in names if _TEMP.fullmatch(name)]
-                with suppress(FileNotFoundError), self._folder(parts, self._root) as folder:
+                with suppress(FileNotFoundError), self._folder(parts, self.root) as folder:
                     for name in left:
                         with suppress(FileNotFoundError):
                             if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < now - grace_seconds:
@@ -134,16 +130,16 @@ class LocalStore:
         return removed
 
     def _make_root(self) -> None:
-        parent = os.path.dirname(self._root)
+        parent = os.path.dirname(self.root)
         make_folders(parent)
         try:
-            os.mkdir(self._root, 0o700)
+            os.mkdir(self.root, 0o700)
         except FileExistsError:
             return
         make_durable(parent)
 
     def _check_root(self) -> None:
-        status = os.lstat(self._root)
+        status = os.lstat(self.root)
         if not stat.S_ISDIR(status.st_mode):
             reason = "the checkpoint root is not a folder of its own"
         elif status.st_uid != os.geteuid():
@@ -152,24 +148,25 @@ class LocalStore:
             reason = "the checkpoint root can be written by group or others"
         else:
             return
-        raise RootUnsafe(reason, where=self._root, path=self._root)
+        raise RootUnsafe(reason, where=self.root, path=self.root)
 
     @contextmanager
     def _folder(self, parts: tuple[str, ...], path: str, *, make: bool = False) -> Iterator[int]:
         """Open a folder of the checkpoint, without following links; `FileNotFoundError` when it is not there."""
         try:
-            descriptor = os.open(self._root, _FOLDER)
+            descriptor = os.open(self.root, _FOLDER)
         except FileNotFoundError as error:
             # Not the same as an empty checkpoint: an unmounted root must not look like a new job.
-            raise StorageUnavailable("the checkpoint root is gone", where=self._root, path=path) from error
+            raise StorageUnavailable("the checkpoint root is gone", where=self.root, path=path) from error
         try:
             for depth, part in enumerate(parts, start=1):
                 below = _enter(descriptor, part, make=make)
                 os.close(descriptor)
                 descriptor = below
+                # Once a folder and store, also when another process made it: it may have died before its own fsync.
                 if make and parts[:depth] not in self._durable:
                     os.fsync(descriptor)
-                    _make_parent_durable(descriptor)
+                    sync("..", folder=descriptor)
                     self._durable.add(parts[:depth])
             yield descriptor
         finally:
@@ -196,15 +193,6 @@ def _enter(folder: int, name: str, *, make: bool) -> int:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
         return os.open(name, _FOLDER, dir_fd=folder)
-
-
-def _make_parent_durable(folder: int) -> None:
-    # Once for each folder and store, also when another process made it: it may have died before its own fsync.
-    descriptor = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def create_beside(folder: str | os.PathLike[str], name: str, data: bytes) -> bool:
@@ -237,11 +225,19 @@ def make_folders(folder: str | os.PathLike[str]) -> None:
 def make_durable(path: str | os.PathLike[str]) -> None:
     """Have a file or the names in a folder be there after a power cut; one that is gone has nothing to keep."""
     with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
+
+
+def sync(path: str | os.PathLike[str], *, folder: int | None = None) -> None:
+    """Have a file or the names in a folder be there after a power cut; a relative path is one below `folder`.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:
@@ -262,10 +258,7 @@ def _read(descriptor: int, path: str) -> bytes:
             raise corrupt(path, "not a plain file")
         if status.st_size > READ_CAP:
             raise corrupt(path, f"{status.st_size} bytes, more than any file of a checkpoint has")
-        parts = []
-        while part := os.read(descriptor, 2**20):
-            parts.append(part)
-        return b"".join(parts)
+        return b"".join(iter(partial(os.read, descriptor, 2**20), b""))
     finally:
         os.close(descriptor)
 
@@ -322,5 +315,5 @@ def named_errors(path: str) -> Iterator[None]:
         if error.errno in _DENIED:
             raise StorageDenied(f"not permitted: {reason}", where=path, path=path) from error
         if error.errno in _LINKED:
-            raise RootUnsafe("a link or a file stands where a folder should be", where=path, path=path) from error
+            raise RootUnsafe("a link or a file is where a folder should be", where=path, path=path) from error
         raise StorageUnavailable(f"the store failed: {reason}", where=path, path=path) from error

@@ -16,7 +16,7 @@ from pathlib import Path, PosixPath
 from typing import Protocol, Self, TypeVar
 
 from penstock.checkpoint.storage.folder import CheckpointFolder, Mapped, Signature, corrupt
-from penstock.checkpoint.storage.local import LocalStore, make_durable, make_folders, storage_errors
+from penstock.checkpoint.storage.local import LocalStore, make_durable, make_folders, storage_errors, sync
 from penstock.checkpoint.storage.new_file import NewFile, state_errors, state_missing
 from penstock.errors import RootMissing, StorageDenied, StorageUnavailable
 
@@ -155,11 +155,7 @@ class LocalFolder(PosixPath):
     def sync(self) -> None:
         """Make the names in the folder durable."""
         with state_errors(str(self)):
-            descriptor = os.open(self, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(self)
 
     def create(self, data: bytes) -> None:
         """Write the file durably; raises `SegmentExists`."""
@@ -200,8 +196,7 @@ class LocalFolder(PosixPath):
             temporary = self.with_name(f".tmp-{secrets.token_hex(16)}")
             try:
                 shutil.copyfile(file, temporary)
-                with temporary.open("rb") as copied:
-                    os.fsync(copied.fileno())
+                sync(temporary)
                 temporary.replace(self)
             finally:
                 temporary.unlink(missing_ok=True)

@@ -11,14 +11,11 @@ from penstock.errors import AlreadyExists, NotFound
 class MemoryStore:
     """A `CheckpointStore` in a dict; it is as durable as the object."""
 
+    root = "memory:"
+
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
         self._lock = threading.Lock()
-
-    @property
-    def root(self) -> str:
-        """Name the store for people."""
-        return "memory:"
 
     def create(self, path: str, data: bytes) -> None:
         """Add the file, or raise `AlreadyExists`."""

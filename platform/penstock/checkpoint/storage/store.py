@@ -36,7 +36,6 @@ class CheckpointStore(Protocol):
     @property
     def root(self) -> str:
         """Return the root's name for people, which errors and logs show."""
-        ...
 
     def create(self, path: str, data: bytes) -> None:
         """Write a new file whole; it is durable when this returns.
@@ -45,33 +44,27 @@ class CheckpointStore(Protocol):
         `AlreadyExists`, `StorageFull` and `StorageDenied` mean that this call changed nothing.
         `StorageUnavailable` and `CommitUnknown` mean that the file may or may not be there, or may still appear.
         """
-        ...
 
     def read(self, path: str) -> bytes:
         """Return the whole file; raises `NotFound`, and `CheckpointCorrupt` above `READ_CAP` bytes."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Return whether a file of that name is there now; the protocol trusts this answer, unlike `list`."""
-        ...
 
     def list(self, prefix: str) -> list[str]:
         """List the files below the folder `prefix` ("" is the root), sorted, as paths from the root.
 
         Only a hint: it may be stale, miss files and name deleted ones. Left-over temporary files are never listed.
         """
-        ...
 
     def delete(self, path: str) -> None:
         """Remove the file; to remove what is not there changes nothing and is no error."""
-        ...
 
     def janitor(self, grace_seconds: float, now: float) -> int:
         """Remove temporary files that writers left and that are older than the grace; return how many (F15).
 
         `now` is the wall clock in seconds since 1970. A store that writes without temporary files has none.
         """
-        ...
 
 
 @lru_cache(maxsize=4_096)  # a driver asks after the same few names again and again
@@ -103,15 +96,10 @@ def prove_exclusive(store: CheckpointStore) -> None:
     Called once at start, before anything of the job is written.
     A store on NFS, or a gateway that drops the precondition, looks healthy until two drivers meet.
     """
-    path = f"_probe/{secrets.token_hex(16)}"
-    try:
-        _prove_in_turn(store, path)
-    finally:
-        store.delete(path)
-    for _ in range(_ROUNDS):
+    for prove in (_prove_in_turn, *[_prove_at_once] * _ROUNDS):
         path = f"_probe/{secrets.token_hex(16)}"
         try:
-            _prove_at_once(store, path)
+            prove(store, path)
         finally:
             store.delete(path)
 

@@ -68,7 +68,7 @@ _MEANINGS: dict[str, tuple[type[CheckpointError], str]] = {
     "QuotaByStorageTypeExceededException": (StorageFull, "no room"),
     "QuotaExceededException": (StorageFull, "no room"),
     "DiskOutOfSpaceException": (StorageFull, "no room"),
-    "ParentNotDirectoryException": (RootUnsafe, "a file stands where a folder should be"),
+    "ParentNotDirectoryException": (RootUnsafe, "a file is where a folder should be"),
     "PathIsNotEmptyDirectoryException": (PathEscapes, "a folder, not a file"),
 }
 
@@ -141,16 +141,14 @@ class WebHdfs:
             sleep=self._sleep,
             reraise=True,
         )
+        silent = False
         try:
-            result = retrying(attempt)
+            return retrying(attempt)
         except StorageUnavailable:
-            self._silent = True
+            silent = True
             raise
-        except CheckpointError:
-            self._silent = False
-            raise
-        self._silent = False
-        return result
+        finally:
+            self._silent = silent
 
 
 class Calls:
@@ -211,7 +209,7 @@ class Calls:
             with self._named():
                 self._client._mkdirs(folder, **permission)  # noqa: SLF001
         except AlreadyExists as error:
-            raise RootUnsafe("a file stands where a folder should be", where=self._path, path=self._path) from error
+            raise RootUnsafe("a file is where a folder should be", where=self._path, path=self._path) from error
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         """Write a new file in a folder that is there, or raise `NotFound`; it is closed when this returns."""

@@ -298,7 +298,7 @@ def test_a_table_that_cannot_be_read_is_told_wherever_it_is_asked(tmp_path: Path
             call()
         assert caught.value.where == str(path)
     (tmp_path / "file").touch()
-    with pytest.raises(RootUnsafe, match="a file stands"):
+    with pytest.raises(RootUnsafe, match="a file is where"):
         prepared(tmp_path / "file")
 
 
