@@ -21,6 +21,7 @@ from test_damage import GRAPH, TIMES, SegmentEngine
 
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import PenstockError
 from penstock.sinks.staged_files import stage_table
 
@@ -49,7 +50,7 @@ def start(world: World, name: str) -> None:
 
 def run_on_full_disk(root: Path, limit: int) -> dict[str, object]:
     """Run a job whose disk is full, then again with room, and say what was found each time."""
-    world = World(root=root, times=TIMES)
+    world = World(root=LocalFolder(root), times=TIMES)
     error = None
     with full(limit):
         try:
@@ -76,7 +77,7 @@ def staged(folder: Path) -> dict[str, object]:
     """Stage an output file on a full disk."""
     with full(100):
         try:
-            stage_table(pa.table({"v": list(range(1_000))}), folder, "000000000000-1-a-1-1-0.parquet")
+            stage_table(pa.table({"v": list(range(1_000))}), LocalFolder(folder), "000000000000-1-a-1-1-0.parquet")
         except PenstockError as error:
             return {"error": type(error).__name__, "where": error.where, "left": [p.name for p in folder.iterdir()]}
     return {}

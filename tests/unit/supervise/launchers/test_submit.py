@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from project_samples import make_project
 
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.config.settings import load_settings
 from penstock.errors import EXIT_RETRY, ClusterUnavailable, EnvironmentUnfit, NotShared, StorageDenied
 from penstock.runtime.process.launch import open_spark
@@ -116,8 +117,8 @@ def test_an_executor_that_sees_the_same_folder_answers_so(tmp_path: Path) -> Non
     mark = tmp_path / "_shared-1"
     mark.mkdir()
     (mark / "driver").write_bytes(b"penstock: may be deleted\n")
-    answered = answer(str(mark))
-    assert answered == Answer(HERE, str(mark), answered.name, None)
+    answered = answer(LocalFolder(mark))
+    assert answered == Answer(HERE, LocalFolder(mark), answered.name, None)
     judge([answered])
     assert (mark / answered.name).exists()
 
@@ -134,7 +135,7 @@ def test_an_executor_with_a_folder_of_its_own_is_found(tmp_path: Path, left: byt
     if left is not None:
         (mark / "driver").write_bytes(left)
     with pytest.raises(NotShared, match=reason) as caught:
-        judge([answer(str(mark))])
+        judge([answer(LocalFolder(mark))])
     assert (HERE in caught.value.what, caught.value.where) == (True, str(tmp_path))
 
 
@@ -143,17 +144,17 @@ def test_an_executor_whose_files_do_not_come_back_is_found(tmp_path: Path) -> No
     mark = tmp_path / "_shared-1"
     mark.mkdir()
     with pytest.raises(NotShared, match="on host h1, the driver does not see a file that it has written") as caught:
-        judge([Answer("h1", str(mark), "2", None)])
+        judge([Answer("h1", LocalFolder(mark), "2", None)])
     assert caught.value.where == str(tmp_path)
     (mark / "2").write_bytes(b"x")
     with pytest.raises(NotShared, match="other bytes here"):
-        judge([Answer("h1", str(mark), "2", None)])
+        judge([Answer("h1", LocalFolder(mark), "2", None)])
 
 
 def test_an_executor_without_the_folder_is_found(tmp_path: Path) -> None:
     """It makes no folder: what is not mounted must not look as if it were."""
     with pytest.raises(NotShared, match="not there"):
-        judge([answer(str(tmp_path / "none"))])
+        judge([answer(LocalFolder(tmp_path / "none"))])
     assert not (tmp_path / "none").exists()
 
 
