@@ -12,13 +12,13 @@ pytestmark = [pytest.mark.fault("F73"), pytest.mark.timeout(900), pytest.mark.sa
 
 COMMON = """
 import sys
-from pathlib import Path
 import pyarrow as pa
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
 from penstock.sinks.staged_files import stage_table
 
-FOLDER = Path({folder!r})
+FOLDER = LocalFolder({folder!r})
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.string())])
 def staged(folder, n):
     table = pa.table([[n, n + 1], ["a", "b"]], schema=SCHEMA)
@@ -93,7 +93,7 @@ def test_what_delta_spark_commits_is_durable(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     script = f"""
 from penstock.runtime.spark.session import open_session
-spark = open_session("power", master="local[1]", jars=Path({str(JARS)!r}), settings={{}})
+spark = open_session("power", master="local[1]", jars=LocalFolder({str(JARS)!r}), settings={{}})
 _, publisher = opened(spark, partition_by=("p",))
 for n in range(2):
     publish(publisher, n)

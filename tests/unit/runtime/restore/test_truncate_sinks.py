@@ -229,7 +229,7 @@ def test_a_truncation_that_was_cut_short_is_settled_before_another_restore(tmp_p
         h.crash_at("Truncate", "truncated raw")
         with pytest.raises(Crashed):
             h.restore(batch=KEPT, truncate_sinks=True)
-        with pytest.raises(CannotRestore, match="--truncate-sinks does"):
+        with pytest.raises(CannotRestore, match="only a restore with --truncate-sinks brings them back"):
             h.restore(batch=3)
         assert shown(h) == THEN
         h.restore(batch=0)
