@@ -20,7 +20,7 @@ from penstock.state.manifest import Manifest, Run
 from penstock.state.parts import Merge, Part, Trim
 from penstock.state.references import Piece
 from penstock.state.row_layout import Bound, conform, group_hash, position, start_of_group
-from penstock.state.section_reader import Section, Span, open_section, retain
+from penstock.state.section_reader import Section, Span, open_section
 
 __all__ = ["Adapters", "StateReader"]
 
@@ -51,7 +51,6 @@ class StateReader:
         self.folder = folder
         self.manifest = manifest
         self.adapt = adapt
-        retain(folder, manifest.sizes)
 
     @property
     def facts(self) -> Mapping[str, Any]:

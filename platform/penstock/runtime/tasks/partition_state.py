@@ -19,6 +19,7 @@ from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
 from penstock.state.reader import Adapters
 from penstock.state.references import segment_name
+from penstock.state.section_reader import retain
 from penstock.state.writer import Change, Written, write_changes, write_manifest
 
 __all__ = ["PartitionState", "main_table"]
@@ -48,10 +49,13 @@ class PartitionState(StateView):
         """
         folder = root / step / str(partition)
         if ref is None:
+            retain(folder, {})
             return cls(folder, Manifest(step=step, partition=partition, keys=tuple(work.keys.names)), work, Adapters())
         manifest = _read(folder, ref)
         state = cls(folder, manifest if base is None else manifest.rebased(_read(folder, base)), work)
         state.rebased = base is not None
+        # Only by what a Commit names: a batch that ends before its own is computed again, from the same files.
+        retain(folder, state.manifest.sizes)
         return state
 
     def at(self, written: Written) -> StateView:

@@ -23,6 +23,8 @@ from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.state import section_reader
+from penstock.state.writer import Change, Written
 from penstock.testing.model import WindowModel
 from tests.support.slice_disk import Batch, SliceDisk
 
@@ -227,3 +229,22 @@ def test_no_slide_pays_for_a_window(keys_a_slide: int, tmp_path: Path, monkeypat
         work.taken()
     assert max(merged) <= 1.5 * statistics.median(merged)
     assert max(written) <= 1.5 * statistics.median(written)
+
+
+def test_a_batch_that_is_not_committed_yet_unmaps_nothing_that_it_would_read_again(tmp_path: Path) -> None:
+    """A gate may stop it, or another task may fail: its next try reads what the last Commit names."""
+    dropped: set[str] = set()
+
+    class Watched(SliceDisk):
+        def write(self, state: PartitionState, change: Change) -> Written:
+            mapped = set(section_reader._open.get(state.folder, ()))
+            written = super().write(state, change)
+            state.at(written)
+            assert mapped <= set(section_reader._open.get(state.folder, ()))
+            dropped.update(mapped - written.manifest.sizes.keys())
+            return written
+
+    spec, disk = spec_of(), Watched(spec_of(), LocalFolder(tmp_path) / "state")
+    for batch in range(30):
+        disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+    assert dropped
