@@ -39,7 +39,7 @@ _OURS = (
     ("driver: find the tail, own the log", ("survey", "claim", "confirm")),
     ("driver: recovery from the log", ("recover",)),
     ("driver: compare the job with its state", ("accept",)),
-    ("driver: open the sinks, ask what they show", ("prepare", "refuse_old_copy", "find_damaged")),
+    ("driver: open the sinks, ask what they show", ("prepare", "_refuse_old_copy", "_find_damaged")),
     ("driver: publish the last commit again", ("PublishSinks",)),
     ("JVM: plan the first batch, return its result", ("plan",)),
     ("Spark job of the first batch", ("job",)),

@@ -70,7 +70,7 @@ def _penstock(root: Path, given: Input) -> None:
     from benchmarks.parts import spark_parts
     from penstock.checkpoint.log.entries import Commit
     from penstock.checkpoint.storage.locate import root_of
-    from penstock.runtime.driver import loop
+    from penstock.runtime.driver import loop, ownership, sink_recovery
     from penstock.runtime.process import job_run
     from penstock.runtime.spark.engine import SparkEngine
     from penstock.runtime.spark.warm_up import warm
@@ -84,14 +84,14 @@ def _penstock(root: Path, given: Input) -> None:
         (job_run, "SparkEngine"),
         (job_run, "prove_exclusive"),
         (job_run, "open_or_create"),
-        (loop, "survey"),
-        (loop, "claim"),
-        (loop, "confirm"),
+        (ownership, "survey"),
+        (ownership, "claim"),
+        (ownership, "confirm"),
         (loop, "recover"),
         (SparkEngine, "accept"),
         (SparkEngine, "prepare"),
-        (loop, "refuse_old_copy"),
-        (loop, "find_damaged"),
+        (sink_recovery, "_refuse_old_copy"),
+        (sink_recovery, "_find_damaged"),
         (SparkEngine, "compute"),
     ):
         _time(holder, function, parts)
