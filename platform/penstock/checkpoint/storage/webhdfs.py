@@ -141,14 +141,13 @@ class WebHdfs:
             sleep=self._sleep,
             reraise=True,
         )
-        silent = False
         try:
-            return retrying(attempt)
-        except StorageUnavailable:
-            silent = True
+            result = retrying(attempt)
+        except CheckpointError as error:
+            self._silent = isinstance(error, StorageUnavailable)
             raise
-        finally:
-            self._silent = silent
+        self._silent = False
+        return result
 
 
 class Calls:

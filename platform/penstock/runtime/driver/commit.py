@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from penstock.checkpoint.log.entries import Commit, Offsets, PartitionProgress, SourceProgress, StagedFile
 from penstock.errors import GateStopped
@@ -120,7 +120,7 @@ def _watermarks(
             max_out_of_order=node.max_out_of_order,
             idle_after=node.idle_after,
             closes_at_end=drained or node.source.on_end is OnEnd.CLOSE,
-            said=None if (mark := progress.position.get(WATERMARK)) is None else int(str(mark)),
+            said=None if (mark := progress.position.get(WATERMARK)) is None else int(cast("int", mark)),
         )
         marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
     return {

@@ -68,7 +68,7 @@ _HEAR_EVERY = 1_000_000
 """Microseconds between two looks at what is asked of a driver that waits for a tick."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Driver:
     """Own the log and run batch after batch until stopped, fenced or finished."""
 

@@ -96,14 +96,14 @@ def check_accounting(
         if spec is not None and (strange := counts.keys() - {*spec.counts, *spec.sums, *chain(*spec.sums.values())}):
             raise AccountingBroken(f"{name} counted {sorted(strange)}, of which its operator says nothing")
         if sums is None:
-            raise AccountingBroken(f"rows of {name} were counted, which the job does not have: {counts}")
+            raise AccountingBroken(f"rows of {name} were counted, which the job does not have: {dict(counts)}")
         for whole, parts in sums.items():
             if counts.get(whole, 0) == sum(counts.get(part, 0) for part in parts):
                 continue
             if parts == (_MERGED,):
                 taken = counts.get(_MERGED, 0)
                 raise AccountingBroken(f"{name} {whole} {counts.get(whole, 0):,} rows and its state took {taken:,}")
-            raise AccountingBroken(f"the rows of {name} do not add up: {counts}")
+            raise AccountingBroken(f"the rows of {name} do not add up: {dict(counts)}")
 
 
 _MERGED = "merged"

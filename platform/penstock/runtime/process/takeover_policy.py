@@ -11,11 +11,13 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import View, survey
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import Fenced, HolderAlive
+from penstock.errors import Fenced, HolderAlive, StorageUnavailable
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start
 from penstock.time.clock import Clock
@@ -174,13 +176,15 @@ def watch_holder(
     `patience` are the seconds of `clock` without a sign of life after which a holder counts as dead.
     """
 
-    def look() -> View:
-        log = job_log(folder)
-        assert log is not None  # only a log that was there is looked at again
-        return survey(log)
+    @cache  # a log that is kept searches for its tail from where it was
+    def log() -> Log:
+        opened = job_log(folder)
+        if opened is None:  # whoever watches has seen it
+            raise StorageUnavailable("the checkpoint is gone", where=str(folder), path=str(folder))
+        return opened
 
     return HolderWatch(
-        look=look,
+        look=lambda: survey(log()),
         heartbeat_of=StatusRecords(control_store(folder.parent, make=False), folder.name).newest_of,
         clock=clock,
         patience=patience,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -341,6 +342,15 @@ def test_a_commit_says_where_time_and_sources_stand() -> None:
     assert (progress.position, progress.ended) == ({"at": 10}, False)
     assert {name: p.highest for name, p in progress.partitions.items()} == {"p0": 5_000_000, "p1": 9_000_000}
     assert (fields["batch"], fields["time"], fields["zero"]) == (4, 40, 5)
+
+
+@pytest.mark.parametrize("said", [7_000_000, 7_000_000.0])
+def test_a_source_may_say_its_watermark_as_any_number(monkeypatch: pytest.MonkeyPatch, said: float) -> None:
+    """A position is JSON: `time.time() * 1e6` is a float, and stands in the log as one."""
+    end = {"at": 10, "watermark": said}
+    ranges = {"numbers": {**OFFSETS.ranges["numbers"], "end": end}}
+    monkeypatch.setattr(sys.modules[__name__], "OFFSETS", OFFSETS.model_copy(update={"ranges": ranges}))
+    assert _windowed(BatchReceipts(rows={"numbers": {}}, highest={}))["watermarks_out"] == {"w": 7_000_000}
 
 
 def test_a_partition_never_read_holds_the_watermark() -> None:

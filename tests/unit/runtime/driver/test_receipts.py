@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -181,6 +182,14 @@ def test_a_step_is_accounted_for_in_a_batch_without_rows() -> None:
     """The log has the same counts in every batch."""
     counts = {"rows": 0, "counted": 0, "late": 0, "partly_late": 0, "in_no_window": 0}
     assert collect([], STEPS).accounting == {"window:w": counts}
+
+
+def test_sums_that_do_not_hold_are_shown_as_numbers() -> None:
+    """The remedy asks for these numbers; a reader compares them in the order in which the step counts."""
+    receipts = [{"kind": "filter", "name": "f", "rows": 12, "kept": 3, "filtered": 8}]
+    shown = "the rows of filter:f do not add up: {'rows': 12, 'kept': 3, 'filtered': 8}"
+    with pytest.raises(AccountingBroken, match=re.escape(shown)):
+        check_accounting(collect(receipts), {})
 
 
 def test_a_source_that_cannot_count_is_taken_at_its_word() -> None:

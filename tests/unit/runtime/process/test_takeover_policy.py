@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import View, survey
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import EXIT_FENCED, Fenced, HolderAlive
+from penstock.errors import EXIT_FENCED, EXIT_RETRY, Fenced, HolderAlive, StorageUnavailable
 from penstock.runtime.process.os_processes import process_start
 from penstock.runtime.process.takeover_policy import (
     Answer,
@@ -28,6 +30,7 @@ from penstock.runtime.process.takeover_policy import (
     holder_name,
     judge,
     process_runs,
+    watch_holder,
 )
 from penstock.time.clock import ManualClock
 
@@ -190,6 +193,19 @@ def test_a_zombie_that_still_beats_does_not_keep_its_successor_alive(log):
     watch(log, clock, beats).may_take_over(survey(log))
     assert clock.monotonic() == 10.0
     assert set(beats.asked) == {"w2"}
+
+
+def test_a_checkpoint_that_vanishes_while_a_command_waits_is_storage_that_does_not_answer(tmp_path):
+    """A scheduler repeats the command; the holder is of another host, so only patience could decide."""
+    folder = LocalFolder(tmp_path) / "root" / "job"
+    own(Log(folder.store()), holder="there:17:4711")
+    watcher = watch_holder(folder, patience=10.0, clock=Ticking(0))
+    watcher.look()
+    shutil.rmtree(folder)
+    for again in (watcher, watch_holder(folder, patience=10.0, clock=Ticking(0))):
+        with pytest.raises(StorageUnavailable) as gone:
+            again.look()
+        assert gone.value.exit_code == EXIT_RETRY
 
 
 def test_a_process_of_this_host_that_is_gone_is_not_waited_for(log):
