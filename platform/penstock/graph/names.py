@@ -45,9 +45,11 @@ def checked_columns(columns: object, argument: str, step: str) -> tuple[str, ...
 
 def column_names(columns: Sequence[object], what: str) -> tuple[str, ...]:
     """Return names of columns, or refuse with the user's line what is none, and one that is there twice."""
+    names = []
     for column in columns:
         if not isinstance(column, str) or not column.isidentifier():
             raise job_error(f"{what} takes names of columns, not {column!r}; compute it with with_columns first")
-    if len(set(columns)) < len(columns):
+        names.append(str.__str__(column))  # of a member of an Enum of texts the text, which str() does not give
+    if len(set(names)) < len(names):
         raise job_error(f"{what} names a column twice", DuplicateName)
-    return tuple(map(str, columns))
+    return tuple(names)

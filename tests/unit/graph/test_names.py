@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -33,3 +34,16 @@ def test_a_key_column_is_named_once() -> None:
     """A second time it would say nothing."""
     with pytest.raises(DuplicateName, match="twice"):
         checked_columns(["id", "id"], "on=", "join 'j'")
+
+
+def test_a_key_column_may_be_a_member_of_an_enum_of_texts() -> None:
+    """Its text is the column; Spark, Arrow and the checkpoint see nothing else."""
+
+    class Columns(str, Enum):  # noqa: UP042 - people have these; a StrEnum is a text already
+        USER = "user"
+
+    names = checked_columns([Columns.USER, "b"], "by=", "deduplicate 'd'")
+    assert names == ("user", "b")
+    assert [type(name) for name in names] == [str, str]
+    with pytest.raises(DuplicateName, match="twice"):
+        checked_columns([Columns.USER, "user"], "by=", "deduplicate 'd'")
