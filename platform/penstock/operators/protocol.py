@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.operators.schema_evolution import Evolution
-from penstock.sources.base import PARTITION, POSITION
 from penstock.state.keys import Bools
 from penstock.state.manifest import Manifest
 from penstock.state.parts import Part
 from penstock.state.reader import Adapters, StateReader
 from penstock.state.writer import Change
-from penstock.time.arrival import ARRIVAL, Stand, of_source, split
+from penstock.time.arrival import ARRIVAL, PARTITION, POSITION, Stand, of_source, split
 
 __all__ = [
     "HASHED",

@@ -51,6 +51,7 @@ import pyarrow as pa
 
 from penstock.graph.policies import OnEnd
 from penstock.sources.backlog import Ends, ReadLimit, Waiting
+from penstock.time.arrival import PARTITION, POSITION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,10 +74,6 @@ __all__ = [
     "with_hidden",
 ]
 
-PARTITION = "_penstock_partition"
-"""int32: the index of the source partition a row was read from."""
-POSITION = "_penstock_position"
-"""int64: the row's place in its source partition. With PARTITION it orders the rows of a source totally."""
 ERROR = "_penstock_error"
 """string: why a record does not fit the schema, null for a good row."""
 RAW = "_penstock_raw"

@@ -20,6 +20,8 @@ __all__ = [
     "ARRIVAL",
     "BY_CALL",
     "BY_TIME",
+    "PARTITION",
+    "POSITION",
     "Stand",
     "arrival_order",
     "arrival_ranks",
@@ -31,6 +33,10 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
+PARTITION = "_penstock_partition"
+"""int32: the index of the source partition a row was read from."""
+POSITION = "_penstock_position"
+"""int64: the row's place in its source partition. With PARTITION it orders the rows of a source totally."""
 ARRIVAL = "_penstock_arrival"
 """binary: the place of a row in the order of arrival, in streams that a step has emitted."""
 
