@@ -31,7 +31,7 @@ WRONG = {
     "returns": (
         lambda t, k, r, s: {"k": k, "n": 1.5},
         WrongOutput,
-        "column 'n' of what step 'step' put out is int64 and got a float for key 'a': 1.5",
+        "column 'n' of what step 'step' emitted is int64 and got a float for key 'a': 1.5",
     ),
 }
 

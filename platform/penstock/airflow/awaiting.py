@@ -40,8 +40,9 @@ class StreamOperator(BaseOperator):
     def _ask(self, context: Context, command: Command) -> Asked:
         """Ask, and say in the log what became of it."""
         control = self._control()
+        command = replace(command, meant_at=run_started_at(context))
         with asking():  # a refusal that stays fails the task at once, whatever its retries
-            asked = control.ask(replace(command, meant_at=run_started_at(context)))
+            asked = control.ask(command)
         self.log.info(
             "%s %s: %s; the stream is %s, generation %s",
             command.verb.value,

@@ -45,7 +45,7 @@ Problem = tuple[int, str]
 def read_model(model: type[Model], path: Path) -> tuple[Model, dict[KeyPath, int]]:
     """Return a TOML file as a model, and the line of each of its keys.
 
-    Raises ConfigError at the first line that is wrong, with all of them.
+    Raises ConfigError at the first line that is wrong; `problems` holds all of them.
     """
     shown = shown_path(path)
     try:
@@ -100,9 +100,11 @@ def _line_of(lines: Mapping[KeyPath, int], loc: Sequence[int | str]) -> int:
 
 
 def _refused(shown: str, problems: list[Problem]) -> ConfigError:
-    (line, what), *others = sorted(problems)
+    problems = sorted(problems)
+    (line, what), *others = problems
     more = [f"line {line}: {what}" for line, what in others]
-    return ConfigError("; ".join([what, *more]), where=f"{shown}:{line}" if line else shown)
+    where = f"{shown}:{line}" if line else shown
+    return ConfigError("; ".join([what, *more]), where=where, problems=tuple(problems))
 
 
 def _bad_toml(error: str, text: str) -> Problem:

@@ -75,7 +75,7 @@ class ArrowCalls(Calls):
         if not isinstance(returned, tuple) or len(returned) != 2:  # noqa: PLR2004 - output and state
             raise WrongOutput(f"step {step.name!r} returned a {type(returned).__name__}, not (out, state)")
         out, new = returned
-        made = None if out is None else typed_table(out, step.output, f"what step {step.name!r} put out")
+        made = None if out is None else typed_table(out, step.output, f"what step {step.name!r} emitted")
         if made is not None and step.timed_by is not None and made[step.timed_by].null_count:
             raise event_time_missing(step.name, step.timed_by, made[step.timed_by], made)
         if timing_out:

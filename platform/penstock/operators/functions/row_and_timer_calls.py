@@ -43,7 +43,7 @@ class RowCalls(Calls):
         )
         self.columns = set(step.output.names)
         self.copied: Callable[[Any], Any] = deepcopy if is_nested(step.output) else dict
-        self.check_output = checker(step.output, f"what step {step.name!r} put out")
+        self.check_output = checker(step.output, f"what step {step.name!r} emitted")
         self.check_state = checker(step.state, f"the state of step {step.name!r}")
         self.values: dict[int, dict[str, Any] | None] = {}
         """The state of the keys whose state a call has changed."""
@@ -193,7 +193,7 @@ class RowCalls(Calls):
         """Make columns of the rows emitted so far."""
         if not self.put_out:
             return
-        output, label = self.step.output, f"what step {self.step.name!r} put out"
+        output, label = self.step.output, f"what step {self.step.name!r} emitted"
         columns = [made_column([row[field.name] for row in self.put_out], field, label) for field in output]
         made = pa.table(columns, schema=output)
         self.made.append(Emitted(made, ints(self.put_at), self.stand(self.stands, self.put_for)))

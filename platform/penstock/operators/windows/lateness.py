@@ -1,6 +1,6 @@
 """Judge which rows are late for the windows that hold them, and which lie in none (SEMANTICS 2.3, 2.5, 2.10).
 
-Ints and watermarks are integer microseconds since 1970, negative before it.
+Times and watermarks are integer microseconds since 1970, negative before it.
 """
 
 from __future__ import annotations

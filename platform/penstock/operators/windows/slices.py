@@ -6,7 +6,7 @@ All rows of a slice lie in the same windows, so a row is aggregated once, howeve
 There are at most two cuts a slide, and so at most two slices, however odd `size` is beside `every`.
 Cutting at window edges only is the slicing of Cutty (Carbone et al., CIKM 2016) and Scotty (Traub et al., EDBT 2019).
 
-Ints, bounds and watermarks are integer microseconds since 1970, negative before it.
+Times, bounds and watermarks are integer microseconds since 1970, negative before it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def slice_starts(times: Ints, window: TimeWindow) -> Ints:
     """Return the start of the slice that holds each time; both arrays are int64.
 
     For a time in a gap between windows (`every` > `size`) it is the start of the gap: see `in_no_window`.
-    Ints must lie within FARTHEST.
+    Times must lie within FARTHEST.
     """
     starts = _window_starts(times, window)
     odd = window.size % window.every
