@@ -1,16 +1,46 @@
-"""Batch times that a test asks for."""
+"""Check what a test asks a harness for: batch times, rows to feed, a checkpoint to restore, a point to crash at."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
 
-from penstock.errors import JobError
-from penstock.graph.source_location import user_site
+from penstock.errors import UnknownName
+from penstock.graph.source_location import job_error
 from penstock.runtime.driver.loop import Driver
+from penstock.runtime.driver.stages import Hook, Stage
+from penstock.runtime.restore.target import RestoreTarget
+from penstock.sources.memory import MemorySource
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Tick
 
-__all__ = ["AskedFor", "Untimed", "checked_time", "micros", "said"]
+__all__ = [
+    "AskedFor",
+    "Crashed",
+    "Feed",
+    "Marks",
+    "Untimed",
+    "checked_hook",
+    "checked_time",
+    "micros",
+    "refuse_unknown",
+    "start_from",
+]
+
+Marks = float | datetime | Mapping[str, float | datetime] | None
+"""A watermark that all memory sources report, or those of some; numbers are seconds since 1970."""
+_AROUND = ("before", "after")
+_HOOKS: dict[str, tuple[str, ...]] = {
+    **{stage.__name__: _AROUND for stage in get_args(Stage)},
+    "TakeOver": ("before", "surveyed", "claimed", "after", "done"),
+    "Release": _AROUND,
+    "Restore": _AROUND,
+    "Truncate": _AROUND,
+    "Wait": ("before",),
+}
+"""The points of the loop where a test may stop the driver dead (DESIGN 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +83,6 @@ def micros(at: float | datetime) -> int:
     return round(at * 1_000_000)
 
 
-def said(at: int) -> str:
-    """Write microseconds as seconds, with all digits that count."""
-    return f"{at / 1_000_000:.6f}".rstrip("0").rstrip(".")
-
-
 def checked_time(at: int, driver: Driver, zero: int, interval: int | None) -> int:
     """Return the batch time that a test sets; raises JobError where the driver cannot have it.
 
@@ -66,12 +91,91 @@ def checked_time(at: int, driver: Driver, zero: int, interval: int | None) -> in
     zero = zero if driver.zero is None else driver.zero
     least, name = (zero, "zero time") if driver.last_time is None else (driver.last_time, "last one")
     if at <= least:
-        problem = f"the batch time {said(at)} is not later than the {name}, {said(least)}"
-        raise JobError(problem, where=str(user_site()))
+        raise job_error(f"the batch time {_seconds(at)} is not later than the {name}, {_seconds(least)}")
     if interval is not None and (at - zero) % interval:
-        raise JobError(
-            f"the batch time {said(at)} is not the zero time {said(zero)} plus a multiple of the job's interval, "
-            f"{said(interval)} s",
-            where=str(user_site()),
+        raise job_error(
+            f"the batch time {_seconds(at)} is not the zero time {_seconds(zero)} plus a multiple of the job's "
+            f"interval, {_seconds(interval)} s"
         )
     return at
+
+
+def _seconds(at: int) -> str:
+    """Write microseconds as seconds, with all digits that count."""
+    return f"{at / 1_000_000:.6f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Rows and watermarks by source; nothing is fed before `give`."""
+
+    sources: Mapping[str, MemorySource]
+    rows: Mapping[str, list[Any]]
+    marks: Mapping[str, int]
+
+    @classmethod
+    def checked(
+        cls, sources: Mapping[str, MemorySource], rows: Mapping[str, Sequence[Any]] | None, watermark: Marks
+    ) -> Feed:
+        """Return what is to be fed; raises UnknownName, and JobError for rows of a source that has ended."""
+        watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
+        marks = {name: micros(mark) for name, mark in watermarks.items() if mark is not None}
+        fed = {name: list(listed) for name, listed in (rows or {}).items()}
+        refuse_unknown([*fed, *watermarks], sources)
+        if over := sorted(name for name in fed if sources[name].ended):
+            raise job_error(f"source {over[0]!r} has ended and takes no more rows")
+        return cls(sources, fed, marks)
+
+    def give(self) -> None:
+        """Feed a chunk, with rows or without, to every source that has not ended."""
+        for name, source in self.sources.items():
+            source.watermark = self.marks.get(name, source.watermark)
+            if not source.ended:
+                source.feed(self.rows.get(name, []))
+
+
+def refuse_unknown(names: Iterable[str], sources: Mapping[str, MemorySource]) -> None:
+    """Raise UnknownName for what is no memory source."""
+    if unknown := sorted(set(names) - sources.keys()):
+        raise job_error(f"{unknown[0]!r} is not a MemorySource of the job; there is {list(sources)}", UnknownName)
+
+
+def start_from(
+    batch: int | None,
+    saved: str | None,
+    snapshot: str | None,
+    *,
+    empty: bool,
+    partitions: int | None,
+    state: Mapping[str, str | Path],
+    truncate: bool,
+) -> RestoreTarget:
+    """Return where to start; raises JobError where that is said twice or not at all."""
+    places = [place for place in (batch, saved, snapshot) if place is not None]
+    if len(places) + empty > 1 or not (places or partitions is not None or state or empty):
+        raise job_error('say what to restore: batch=N, saved="name", snapshot="N", or empty=True')
+    start = RestoreTarget(restore=bool(places) or empty, batch=batch, saved=saved, snapshot=snapshot)
+    tables = {step: str(table) for step, table in state.items()}
+    return start.having(partitions=partitions, state=tables, truncate=truncate)
+
+
+class Crashed(Exception):
+    """The driver was stopped dead at the hook that the test had asked for."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        super().__init__(f"crashed {hook.when} {hook.stage} of batch {hook.batch}")
+
+
+def checked_hook(stage: str, when: str) -> tuple[str, str]:
+    """Return the hook's name. Raises UnknownName, a JobError, for one that the loop does not have."""
+    if stage not in _HOOKS:
+        raise job_error(f"{stage!r} is not a stage; there is {', '.join(_HOOKS)}", UnknownName)
+    # Between two sinks: which there are is for the job of then to say.
+    word = {"PublishSinks": "published", "Truncate": "truncated"}.get(stage)
+    if when not in _HOOKS[stage] and not (word is not None and when.startswith(f"{word} ")):
+        between = "" if word is None else f", {word} SINK"
+        raise job_error(
+            f"stage {stage!r} has no hook {when!r}; there is {', '.join(_HOOKS[stage])}{between}", UnknownName
+        )
+    return stage, when

@@ -15,7 +15,7 @@ from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
-from penstock.graph.source_location import user_site
+from penstock.graph.source_location import job_error
 from penstock.quality.suite_files import find_suites
 from penstock.runtime.driver.loop import Driver, DriverSettings
 from penstock.runtime.driver.next_batch import spans_of
@@ -24,12 +24,20 @@ from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.restore.execute import restore
 from penstock.sinks.staged_files import read_staged
 from penstock.sources.memory import MemorySource
-from penstock.testing.arguments import AskedFor, Untimed, checked_time, micros
-from penstock.testing.crash_points import Crashed, checked_hook
+from penstock.testing.arguments import (
+    AskedFor,
+    Crashed,
+    Feed,
+    Marks,
+    Untimed,
+    checked_hook,
+    checked_time,
+    micros,
+    refuse_unknown,
+    start_from,
+)
 from penstock.testing.endpoints import hand_over, shown, with_late_sinks
 from penstock.testing.environment import project_quality, session_of_tests
-from penstock.testing.feeding import Feed, Marks, refuse_unknown
-from penstock.testing.start_arguments import start_from
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import Trigger
 
@@ -121,7 +129,7 @@ class Harness:
         self._check_alive()
         feed = Feed.checked(self._memory_sources(), rows, watermark)
         if self._driver().owned is None and (feed.rows or at is not None or watermark is not None):
-            raise JobError("nothing is left to do, and the driver has ended; call restart() first", where=_here())
+            raise job_error("nothing is left to do, and the driver has ended; call restart() first")
         batch_time = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
         self._ask(batch_time)
         feed.give()
@@ -232,7 +240,7 @@ class Harness:
         """Return a step's state: the keys, `slice_start`, and the partial aggregates of each slice."""
         run = self._running()
         if step not in run.engine.built.steps:
-            raise UnknownName(f"{step!r} has no state; there is that of {list(run.engine.built.steps)}", where=_here())
+            raise job_error(f"{step!r} has no state; there is that of {list(run.engine.built.steps)}", UnknownName)
         return run.read_state(step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
@@ -246,7 +254,7 @@ class Harness:
             if node.name == self._late.get(name):
                 rows: list[Row] = node.sink.rows(app=run.driver.app(node.name))
                 return rows
-        raise UnknownName(f"no window sends late rows to {name!r}; there is {list(self._late)}", where=_here())
+        raise job_error(f"no window sends late rows to {name!r}; there is {list(self._late)}", UnknownName)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -374,27 +382,20 @@ class Harness:
     def _check_alive(self) -> None:
         """Raise JobError if no driver is alive."""
         if self._crashed:
-            raise JobError("after a crash, call restart() first", where=_here())
-        if self._failure is not None:
-            raise self._ended()
+            raise job_error("after a crash, call restart() first")
+        self._refuse_failed()
         self._running()
 
-    def _ended(self) -> JobError:
-        problem = f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first"
-        error = JobError(problem, where=_here())
-        error.__cause__ = self._failure
-        return error
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            problem = f"the driver ended with {type(self._failure).__name__}: {self._failure}; call restart() first"
+            raise job_error(problem) from self._failure
 
     def _running(self) -> JobRun:
         if self._run is None:
-            if self._failure is not None:
-                raise self._ended()
-            raise JobError("use the harness in a with statement", where=_here())
+            self._refuse_failed()
+            raise job_error("use the harness in a with statement")
         return self._run
 
     def _driver(self) -> Driver:
         return self._running().driver
-
-
-def _here() -> str:
-    return str(user_site())
