@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from penstock.graph.policies import OnFail
 
 if TYPE_CHECKING:
-    from penstock.quality.compile import CompiledGate, CompiledRule, compile_suite, fails_mask
+    from penstock.quality.compile import CompiledGate, compile_suite, fails_mask
     from penstock.quality.partials import Partial
     from penstock.quality.policy import Action, Disposition, disposition
+    from penstock.quality.predicates import CompiledRule
     from penstock.quality.suite import Rule, Severity, Suite, load_suite
     from penstock.quality.verdict import RuleResult, Status, Verdict
 
@@ -39,7 +40,7 @@ __all__ = [
 _HOME = {
     "Action": "policy",
     "CompiledGate": "compile",
-    "CompiledRule": "compiled_rules",
+    "CompiledRule": "predicates",
     "Disposition": "policy",
     "Partial": "partials",
     "Rule": "suite",

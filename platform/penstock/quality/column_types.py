@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["ColumnType", "Family", "column_type"]
+__all__ = ["UNTYPED", "ColumnType", "Family", "column_type"]
 
 
 class Family(Enum):
@@ -32,6 +32,8 @@ class ColumnType:
     scale: int = 0
 
 
+UNTYPED = ColumnType("", Family.OTHER)
+"""The type of a column while the columns are not known."""
 _FAMILIES = {
     "tinyint": Family.INTEGRAL,
     "smallint": Family.INTEGRAL,

@@ -15,7 +15,7 @@ import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,17 +23,15 @@ import pyarrow.compute as pc
 
 from penstock.errors import GateError, PenstockError, SuiteError, UnknownName
 from penstock.quality import measure as measuring
-from penstock.quality.column_types import ColumnType, Family, column_type
-from penstock.quality.compiled_rules import CompiledRule, CompiledRules
+from penstock.quality.column_types import Family, column_type
 from penstock.quality.judge import UnitNumbers, judge
 from penstock.quality.partials import Partial, key_names, merge_partials
-from penstock.quality.predicates import row_expression, text_literal
+from penstock.quality.predicates import CompiledRule, row_expression, text_literal
 from penstock.quality.suite import Kind, Rule, Severity, Suite
 from penstock.quality.verdict import Status, Verdict
 
-__all__ = ["HIDDEN_PREFIX", "CompiledGate", "CompiledRule", "compile_suite", "fails_mask"]
+__all__ = ["CompiledGate", "CompiledRule", "compile_suite", "fails_mask"]
 
-HIDDEN_PREFIX = "_gate_"
 _MAX_BITS = 63  # of an int64 mask, without its sign
 
 _NUMBERS = frozenset({Family.INTEGRAL, Family.FLOATING, Family.DECIMAL})
@@ -41,11 +39,16 @@ _MOMENTS = frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ})
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledGate(CompiledRules):
+class CompiledGate:
     """A suite compiled for the columns of one stream; it can be pickled and sent to tasks.
 
-    A gate compiled without columns says only that the suite is sound; using it on rows raises GateError.
+    A gate compiled without columns is not `typed`: it says only that the suite is sound, and using it on rows raises
+    GateError.
     """
+
+    name: str
+    rules: tuple[CompiledRule, ...]
+    typed: bool
 
     def row_columns(self) -> list[tuple[str, str]]:
         """Return (hidden column, Spark SQL) for each row rule.
@@ -53,18 +56,14 @@ class CompiledGate(CompiledRules):
         The SQL gives a TINYINT: 0 as expected, 1 unexpected, 2 not counted because the value is null.
         """
         self._check_typed()
-        return [(r.hidden, r.expression) for r in self.rules if r.hidden is not None and r.expression is not None]
+        return [(r.hidden, r.expression) for r in self.rules if r.expression is not None]
 
     def probes(self) -> list[tuple[str, str, str]]:
         """Return (rule name, place, constant SQL) that Spark must be able to compute before the job starts.
 
         Only Java knows whether a regular expression is one; run on no rows, the SQL raises where it is not.
         """
-        return [
-            (rule.name, rule.rule.where, f"'' RLIKE {text_literal(rule.rule.regex)}")
-            for rule in self.rules
-            if rule.rule.regex
-        ]
+        return [(r.name, r.where, f"'' RLIKE {text_literal(r.regex)}") for r in self.rules if r.regex]
 
     def measure(self, table: pa.Table, by: Sequence[str] = ()) -> Partial:
         """Return what the verdict needs of one task's rows, which hold the hidden columns.
@@ -74,7 +73,7 @@ class CompiledGate(CompiledRules):
         """
         self._check_typed()
         with _closed(self.name):
-            return measuring.measure(self, table, by)
+            return measuring.measure(self.rules, table, by)
 
     def decide(self, partials: Iterable[Partial]) -> Verdict:
         """Return the verdict over the rows of all tasks, measured without `by`; EMPTY when there was no row."""
@@ -111,60 +110,44 @@ def compile_suite(suite: Suite, columns: Mapping[str, str] | None) -> CompiledGa
 
     Raises UnknownName for a column that is not there, SuiteError where GX on Spark could not judge its type.
     """
-    rules = tuple(_compiled(suite, rule, columns) for rule in suite.rules)
+    rules = [_compiled(suite.name, rule, columns) for rule in suite.rules]
     deciding = [r for r in rules if r.kind is Kind.ROW and r.severity is Severity.CRITICAL]
     if len(deciding) > _MAX_BITS:
         raise SuiteError(
             f"suite {suite.name!r} has {len(deciding)} critical row rules, more than the {_MAX_BITS} that a mask holds",
-            where=deciding[_MAX_BITS].rule.where,
+            where=deciding[_MAX_BITS].where,
         )
-    bits = {rule.name: bit for bit, rule in enumerate(deciding)}
-    return CompiledGate(suite.name, tuple(_with_bit(rule, bits.get(rule.name)) for rule in rules), columns is not None)
+    bits = {rule.position: bit for bit, rule in enumerate(deciding)}
+    with_bits = tuple(replace(rule, bit=bits.get(rule.position)) for rule in rules)
+    return CompiledGate(suite.name, with_bits, columns is not None)
 
 
 def fails_mask(table: pa.Table, gate: CompiledGate) -> pa.Array:
     """Return for each row an int64 whose bit `rule.bit` is set where the row fails that critical row rule."""
     gate._check_typed()  # noqa: SLF001 - one module
     with _closed(gate.name):
-        return measuring.fails_mask(table, gate)
+        return measuring.fails_mask(table, gate.rules)
 
 
-def _compiled(suite: Suite, rule: Rule, columns: Mapping[str, str] | None) -> CompiledRule:
-    name = f"{suite.name}:{rule.position}:{rule.type}" + (f"({rule.column})" if rule.column is not None else "")
-    known = None
-    if columns is not None and rule.column is not None:
-        if rule.column not in columns:
-            close = difflib.get_close_matches(rule.column, columns, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(columns)}"
-            raise UnknownName(f"{name}: there is no column {rule.column!r}; {hint}", where=rule.where)
-        known = column_type(columns[rule.column])
+def _compiled(suite: str, rule: Rule, columns: Mapping[str, str] | None) -> CompiledRule:
+    name = f"{suite}:{rule.position}:{rule.type}" + (f"({rule.column})" if rule.column is not None else "")
+    compiled = CompiledRule(**asdict(rule), name=name)
+    if columns is None or rule.column is None:
+        return compiled
+    if rule.column not in columns:
+        close = difflib.get_close_matches(rule.column, columns, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(columns)}"
+        raise UnknownName(f"{name} names the missing column {rule.column!r}; {hint}", where=rule.where)
+    compiled = replace(compiled, column_type=column_type(columns[rule.column]))
     if rule.kind is Kind.TABLE:
-        if known is not None:
-            _check_table_type(rule, known, name)
-        return CompiledRule(name=name, rule=rule, column_type=known)
-    return CompiledRule(
-        name=name,
-        rule=rule,
-        column_type=known,
-        hidden=f"{HIDDEN_PREFIX}{rule.position}",
-        expression=None if known is None else row_expression(rule, known, name),
-    )
+        _check_table_type(compiled)
+        return compiled
+    return replace(compiled, expression=row_expression(compiled))
 
 
-def _with_bit(rule: CompiledRule, bit: int | None) -> CompiledRule:
-    return CompiledRule(
-        name=rule.name,
-        rule=rule.rule,
-        column_type=rule.column_type,
-        hidden=rule.hidden,
-        expression=rule.expression,
-        bit=bit,
-    )
-
-
-def _check_table_type(rule: Rule, column: ColumnType, name: str) -> None:
+def _check_table_type(rule: CompiledRule) -> None:
     """Refuse a column type for which GX raises, or answers what nobody means (the sum of timestamps)."""
-    families = _NUMBERS
+    column, families = rule.column_type, _NUMBERS
     if rule.type == "expect_column_values_to_be_unique":
         families = frozenset(Family) - {Family.OTHER}
     elif rule.type.startswith(("expect_column_min", "expect_column_max")):
@@ -175,7 +158,7 @@ def _check_table_type(rule: Rule, column: ColumnType, name: str) -> None:
     narrow = rule.type.startswith("expect_column_mean") and column.name in ("tinyint", "smallint")
     if column.family not in families or narrow:
         wanted = "int or wider" if narrow else " or ".join(sorted(f.value for f in families))
-        raise SuiteError(f"{name}: column {rule.column!r} is {column.name} and must be {wanted}", where=rule.where)
+        raise SuiteError(f"{rule.name}: column {rule.column!r} is {column.name} and must be {wanted}", where=rule.where)
 
 
 def _judged(gate: CompiledGate, merged: Partial) -> Iterator[tuple[dict[str, Any], Verdict]]:
@@ -190,7 +173,7 @@ def _judged(gate: CompiledGate, merged: Partial) -> Iterator[tuple[dict[str, Any
     units = merged.units.sort_by([(k, "ascending") for k in keys])
     for row in units.to_pylist():
         key = tuple(row[k] for k in keys)
-        verdict = judge(gate, UnitNumbers(row, sums[key], repeated[key]))
+        verdict = judge(gate.rules, UnitNumbers(row, sums[key], repeated[key]))
         yield dict(zip(merged.by, key, strict=False)), verdict
 
 
@@ -209,4 +192,4 @@ def _closed(gate: str) -> Iterator[None]:
     except PenstockError:
         raise
     except Exception as problem:
-        raise GateError(f"gate {gate} failed: {type(problem).__name__}: {problem}") from problem
+        raise GateError(f"gate {gate} failed: {type(problem).__name__}, {problem}") from problem

@@ -17,35 +17,27 @@ import datetime as dt
 import decimal
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 from penstock.quality.column_types import Family
 from penstock.quality.exact import rounded
+from penstock.quality.predicates import CompiledRule
 from penstock.quality.suite import Kind, Rule, Severity
 from penstock.quality.verdict import Observed, RuleResult, Status, Verdict
-
-if TYPE_CHECKING:
-    from penstock.quality.compiled_rules import CompiledRule, CompiledRules
 
 __all__ = ["UnitNumbers", "judge"]
 
 _WIDE = decimal.Context(prec=90, rounding=decimal.ROUND_HALF_UP)
 
-Numbers = Mapping[str, Any]
 
-
+@dataclass(frozen=True, slots=True)
 class UnitNumbers:
     """Read the merged numbers of one unit by rule."""
 
-    def __init__(
-        self,
-        row: Numbers,
-        sums: Mapping[int, Sequence[tuple[int, int, int]]],
-        repeated: Mapping[int, tuple[int, int]],
-    ) -> None:
-        self._row = row
-        self._sums = sums
-        self._repeated = repeated
+    _row: Mapping[str, Any]
+    _sums: Mapping[int, Sequence[tuple[int, int, int]]]
+    _repeated: Mapping[int, tuple[int, int]]
 
     @property
     def rows(self) -> int:
@@ -54,23 +46,23 @@ class UnitNumbers:
 
     def of(self, rule: CompiledRule, name: str) -> Any:
         """Return a number of the rule."""
-        return self._row[f"{rule.rule.position}.{name}"]
+        return self._row[f"{rule.position}.{name}"]
 
     def float_sum(self, rule: CompiledRule) -> float:
         """Return the sum of the finite values, rounded once."""
-        return rounded(self._sums.get(rule.rule.position, ()))
+        return rounded(self._sums.get(rule.position, ()))
 
     def repeated(self, rule: CompiledRule) -> tuple[int, int]:
         """Return how many rows hold a value that another row holds too, and how many hold a value."""
-        return self._repeated.get(rule.rule.position, (0, 0))
+        return self._repeated.get(rule.position, (0, 0))
 
 
-def judge(gate: CompiledRules, numbers: UnitNumbers) -> Verdict:
+def judge(rules: Sequence[CompiledRule], numbers: UnitNumbers) -> Verdict:
     """Return the verdict of one unit."""
     if numbers.rows == 0:
         return Verdict(status=Status.EMPTY, rows=0)
-    results = tuple(_result(rule, numbers) for rule in gate.rules)
-    pairs = list(zip(gate.rules, results, strict=True))
+    results = tuple(_result(rule, numbers) for rule in rules)
+    pairs = list(zip(rules, results, strict=True))
     withheld = [rule for rule, result in pairs if rule.bit is not None and not result.success]
     failed = any(not r.success and r.severity is Severity.CRITICAL for r in results)
     return Verdict(
@@ -85,12 +77,12 @@ def judge(gate: CompiledRules, numbers: UnitNumbers) -> Verdict:
 def _result(rule: CompiledRule, numbers: UnitNumbers) -> RuleResult:
     if rule.kind is Kind.ROW:
         return _share(rule, numbers.of(rule, "unexpected.sum"), numbers.of(rule, "considered.sum"))
-    if rule.rule.type == "expect_column_values_to_be_unique":
+    if rule.type == "expect_column_values_to_be_unique":
         return _share(rule, *numbers.repeated(rule))
-    observed = _OBSERVED[rule.rule.type](rule, numbers)
+    observed = _OBSERVED[rule.type](rule, numbers)
     if isinstance(observed, float) and math.isnan(observed):
         observed = None
-    success = observed is not None and _within(observed, rule.rule)
+    success = observed is not None and _within(observed, rule)
     return RuleResult(rule=rule.name, severity=rule.severity, success=success, observed=observed)
 
 
@@ -118,13 +110,13 @@ def _beside(observed: dt.date, bound: Any) -> dt.date:
 
 
 def _least(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
-    if rule.family is Family.FLOATING and numbers.of(rule, "considered.sum") == numbers.of(rule, "nan.sum"):
+    if rule.column_type.family is Family.FLOATING and numbers.of(rule, "considered.sum") == numbers.of(rule, "nan.sum"):
         return None
     return _plain(numbers.of(rule, "value.min"))
 
 
 def _most(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
-    if rule.family is Family.FLOATING and numbers.of(rule, "nan.sum"):
+    if rule.column_type.family is Family.FLOATING and numbers.of(rule, "nan.sum"):
         return None
     return _plain(numbers.of(rule, "value.max"))
 
@@ -150,16 +142,16 @@ def _mean(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
         return None
     total = _total(rule, numbers)
     if isinstance(total, decimal.Decimal):
-        scale = min(rule.scale + 4, 38)
+        scale = min(rule.column_type.scale + 4, 38)
         quotient = _WIDE.divide(total, decimal.Decimal(count))
         return float(quotient.quantize(decimal.Decimal(1).scaleb(-scale), context=_WIDE))
     return float(total) / count
 
 
 def _total(rule: CompiledRule, numbers: UnitNumbers) -> int | float | decimal.Decimal:
-    if rule.family is Family.DECIMAL:
+    if rule.column_type.family is Family.DECIMAL:
         return cast("decimal.Decimal", numbers.of(rule, "value.sum"))
-    if rule.family is Family.INTEGRAL:
+    if rule.column_type.family is Family.INTEGRAL:
         return int(numbers.of(rule, "high.sum")) * 2**32 + int(numbers.of(rule, "low.sum"))
     above, below = numbers.of(rule, "above.sum"), numbers.of(rule, "below.sum")
     if numbers.of(rule, "nan.sum") or (above and below):

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,24 +14,20 @@ import pyarrow.compute as pc
 from penstock.errors import GateError
 from penstock.quality.column_types import Family
 from penstock.quality.exact import bins_of
-from penstock.quality.partials import Partial, key_names, merge_units
-from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED
+from penstock.quality.partials import Partial, added, key_names, merge_units
+from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED, CompiledRule
 from penstock.quality.suite import Kind
-
-if TYPE_CHECKING:
-    from penstock.quality.compiled_rules import CompiledRule, CompiledRules
 
 __all__ = ["fails_mask", "measure"]
 
 _UNIQUE = "expect_column_values_to_be_unique"
 _LEAST = "expect_column_min_to_be_between"
-_MOST = "expect_column_max_to_be_between"
 _SUMS = ("expect_column_mean_to_be_between", "expect_column_sum_to_be_between")
 _DIGITS = 76  # of decimal256: no column of decimal(38) with fewer than 10**38 rows overflows it
 
 
-def measure(gate: CompiledRules, table: pa.Table, by: Sequence[str]) -> Partial:
-    """Return the partial of the rows, which hold the gate's hidden columns; see `CompiledGate.measure`."""
+def measure(rules: Sequence[CompiledRule], table: pa.Table, by: Sequence[str]) -> Partial:
+    """Return the partial of the rows, which hold the hidden columns of the rules; see `CompiledGate.measure`."""
     keys = {
         name: table[column] if by else pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))])
         for name, column in zip(key_names(by), by or ("",), strict=True)
@@ -40,30 +35,25 @@ def measure(gate: CompiledRules, table: pa.Table, by: Sequence[str]) -> Partial:
     columns: dict[str, pa.ChunkedArray] = {"rows.sum": pa.array(np.ones(table.num_rows, np.int64))}
     sums: list[pa.Table] = []
     values: dict[int, pa.Table] = {}
-    for rule in gate.rules:
-        at = rule.rule.position
-        if rule.kind is Kind.ROW:
-            columns |= _row_counts(rule, table)
-        elif rule.rule.type == _UNIQUE:
-            values[at] = _value_counts(table[rule.rule.column], keys)
-        elif rule.rule.type in (_LEAST, _MOST):
-            columns |= _extreme(rule, table[rule.rule.column])
-        elif rule.rule.type in _SUMS:
-            columns |= _sum_parts(rule, table[rule.rule.column])
-            if rule.family is Family.FLOATING:
-                sums.append(_float_sums(at, table[rule.rule.column], keys))
+    for rule in rules:
+        if rule.type == _UNIQUE:
+            values[rule.position] = _value_counts(table[rule.column], keys)
+            continue
+        columns |= {f"{rule.position}.{name}": column for name, column in _numbers(rule, table).items()}
+        if rule.type in _SUMS and rule.column_type.family is Family.FLOATING:
+            sums.append(_float_sums(rule.position, table[rule.column], keys))
     units = merge_units(pa.table({**keys, **columns}), list(keys))
     return Partial(tuple(by), units, _grouped_sums(sums, keys), values)
 
 
-def fails_mask(table: pa.Table, gate: CompiledRules) -> pa.Array:
+def fails_mask(table: pa.Table, rules: Sequence[CompiledRule]) -> pa.Array:
     """Return for each row an int64 whose bit `rule.bit` is set where the row fails that rule.
 
     Only critical row rules have a bit: a row that fails no such rule is never withheld (SEMANTICS 11.3, 11.4). The
     fewer masks there are, the fewer files a task stages.
     """
     mask = np.zeros(table.num_rows, np.int64)
-    for rule in gate.rules:
+    for rule in rules:
         if rule.bit is not None:
             failed = _status(rule, table).to_numpy() == UNEXPECTED
             mask |= failed.astype(np.int64) << rule.bit
@@ -77,47 +67,41 @@ def _status(rule: CompiledRule, table: pa.Table) -> pa.ChunkedArray:
     return status
 
 
-def _row_counts(rule: CompiledRule, table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    status = _status(rule, table)
-    at = rule.rule.position
-    return {
-        f"{at}.unexpected.sum": pc.equal(status, UNEXPECTED).cast(pa.int64()),
-        f"{at}.considered.sum": pc.not_equal(status, NOT_COUNTED).cast(pa.int64()),
-    }
+def _numbers(rule: CompiledRule, table: pa.Table) -> Mapping[str, pa.ChunkedArray]:
+    """Return what is added up, or compared, of each row for a rule, by `<what>.<how>`."""
+    if rule.kind is Kind.ROW:
+        status = _status(rule, table)
+        return {
+            "unexpected.sum": pc.equal(status, UNEXPECTED).cast(pa.int64()),
+            "considered.sum": pc.not_equal(status, NOT_COUNTED).cast(pa.int64()),
+        }
+    if rule.column is None:
+        return {}
+    column = table[rule.column]
+    measures = {"considered.sum": column.is_valid().cast(pa.int64())}
+    if rule.type in _SUMS:
+        return {**measures, **_sum_parts(rule.column_type.family, column)}
+    if rule.column_type.family is Family.FLOATING:  # apart, because Arrow passes over NaN and Spark puts it on top
+        measures["nan.sum"] = _counted(pc.is_nan(column))
+    return {**measures, f"value.{'min' if rule.type == _LEAST else 'max'}": column}
 
 
-def _extreme(rule: CompiledRule, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    """Prepare a minimum or maximum.
-
-    NaN is counted apart, because Arrow passes over it and Spark puts it on top.
-    """
-    at, how = rule.rule.position, "min" if rule.rule.type == _LEAST else "max"
-    measures = {f"{at}.considered.sum": column.is_valid().cast(pa.int64())}
-    if rule.family is Family.FLOATING:
-        measures[f"{at}.nan.sum"] = pc.fill_null(pc.is_nan(column), fill_value=False).cast(pa.int64())
-    return {**measures, f"{at}.value.{how}": column}
+def _counted(test: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(test, fill_value=False).cast(pa.int64())
 
 
-def _sum_parts(rule: CompiledRule, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    at = rule.rule.position
-    measures = {f"{at}.considered.sum": column.is_valid().cast(pa.int64())}
-    if rule.family is Family.DECIMAL:
-        return {**measures, f"{at}.value.sum": column.cast(pa.decimal256(_DIGITS, column.type.scale))}
-    if rule.family is Family.INTEGRAL:
+def _sum_parts(family: Family, column: pa.ChunkedArray) -> Mapping[str, pa.ChunkedArray]:
+    if family is Family.DECIMAL:
+        return {"value.sum": column.cast(pa.decimal256(_DIGITS, column.type.scale))}
+    if family is Family.INTEGRAL:
         wide = column.cast(pa.int64())
         # Halves of 32 bits, because the sum of a few large longs leaves 64 bits.
-        return {
-            **measures,
-            f"{at}.high.sum": pc.shift_right(wide, 32),
-            f"{at}.low.sum": pc.bit_wise_and(wide, 0xFFFF_FFFF),
-        }
-    for name, test in (
-        ("nan", pc.is_nan(column)),
-        ("above", pc.equal(column, float("inf"))),
-        ("below", pc.equal(column, float("-inf"))),
-    ):
-        measures[f"{at}.{name}.sum"] = pc.fill_null(test, fill_value=False).cast(pa.int64())
-    return measures
+        return {"high.sum": pc.shift_right(wide, 32), "low.sum": pc.bit_wise_and(wide, 0xFFFF_FFFF)}
+    return {
+        "nan.sum": _counted(pc.is_nan(column)),
+        "above.sum": _counted(pc.equal(column, float("inf"))),
+        "below.sum": _counted(pc.equal(column, float("-inf"))),
+    }
 
 
 def _float_sums(position: int, column: pa.ChunkedArray, keys: dict[str, pa.ChunkedArray]) -> pa.Table:
@@ -130,13 +114,10 @@ def _float_sums(position: int, column: pa.ChunkedArray, keys: dict[str, pa.Chunk
 
 
 def _grouped_sums(tables: list[pa.Table], keys: dict[str, pa.ChunkedArray]) -> pa.Table:
-    names = ("high", "low")
-    group = [*keys, "rule", "bin"]
     if not tables:
         empty = {"rule": pa.int16(), "bin": pa.int16(), "high": pa.int64(), "low": pa.int64()}
         return pa.schema([*((k, v.type) for k, v in keys.items()), *empty.items()]).empty_table()
-    grouped = pa.concat_tables(tables).group_by(group, use_threads=False).aggregate([(n, "sum") for n in names])
-    return pa.table({**{k: grouped[k] for k in group}, **{n: grouped[f"{n}_sum"] for n in names}})
+    return added(pa.concat_tables(tables), [*keys, "rule", "bin"], ("high", "low"))
 
 
 def _value_counts(column: pa.ChunkedArray, keys: dict[str, pa.ChunkedArray]) -> pa.Table:

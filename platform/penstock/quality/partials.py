@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from penstock.errors import GateError
 
-__all__ = ["Partial", "key_names", "merge_partials"]
+__all__ = ["Partial", "added", "key_names", "merge_partials", "merge_units"]
 
 _MAGIC = b"PSGATE1\n"
 _SUM_VALUES = ("high", "low")
@@ -89,8 +89,8 @@ def merge_partials(partials: Iterable[Partial]) -> Partial | None:
     return Partial(
         by,
         merge_units(pa.concat_tables(p.units for p in parts), keys),
-        _added(pa.concat_tables(p.sums for p in parts), [*keys, "rule", "bin"], _SUM_VALUES),
-        {r: _added(pa.concat_tables(p.values[r] for p in parts), [*keys, "value"], ("count",)) for r in rules},
+        added(pa.concat_tables(p.sums for p in parts), [*keys, "rule", "bin"], _SUM_VALUES),
+        {r: added(pa.concat_tables(p.values[r] for p in parts), [*keys, "value"], ("count",)) for r in rules},
     )
 
 
@@ -101,7 +101,8 @@ def merge_units(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return pa.table({**{k: grouped[k] for k in keys}, **{n: grouped[f"{n}_{n.rpartition('.')[2]}"] for n in measures}})
 
 
-def _added(table: pa.Table, keys: list[str], names: Sequence[str]) -> pa.Table:
+def added(table: pa.Table, keys: list[str], names: Sequence[str]) -> pa.Table:
+    """Return the table with one row for each value of the keys, the columns of these names added up."""
     grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in names])
     return pa.table({**{k: grouped[k] for k in keys}, **{n: grouped[f"{n}_sum"] for n in names}})
 

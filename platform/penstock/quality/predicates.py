@@ -12,14 +12,23 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import SuiteError
 from penstock.quality.bounds import Bound, kind_of, parse_moment
-from penstock.quality.column_types import ColumnType, Family
+from penstock.quality.column_types import UNTYPED, ColumnType, Family
 from penstock.quality.suite import Rule
 
-__all__ = ["CONSIDERED", "NOT_COUNTED", "UNEXPECTED", "identifier", "row_expression", "text_literal"]
+__all__ = [
+    "CONSIDERED",
+    "NOT_COUNTED",
+    "UNEXPECTED",
+    "CompiledRule",
+    "identifier",
+    "row_expression",
+    "text_literal",
+]
 
 CONSIDERED, UNEXPECTED, NOT_COUNTED = 0, 1, 2
 
@@ -27,20 +36,39 @@ _NUMBERS = (Family.INTEGRAL, Family.FLOATING, Family.DECIMAL)
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 
 
-def row_expression(rule: Rule, column: ColumnType, label: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledRule(Rule):
+    """One rule ready to run.
+
+    `name` is stable as long as the rule keeps its place: suite:position:type(column).
+    A row rule has an `expression`, which fills its `hidden` column; a critical one has a `bit` in `fails_mask`.
+    """
+
+    name: str
+    column_type: ColumnType = UNTYPED
+    expression: str | None = None
+    bit: int | None = None
+
+    @property
+    def hidden(self) -> str:
+        """Return the column that holds the value of the expression."""
+        return f"_gate_{self.position}"
+
+
+def row_expression(rule: CompiledRule) -> str:
     """Return SQL of type TINYINT: 0 as expected, 1 unexpected, 2 not counted because the value is null.
 
-    `label` names the rule in errors. Raises SuiteError where GX would raise for this column type, or could on data.
+    Raises SuiteError where GX would raise for this column type, or could on data.
     """
     name = identifier(str(rule.column))
     if rule.type == "expect_column_values_to_not_be_null":
         return f"CASE WHEN {name} IS NULL THEN 1Y ELSE 0Y END"
     if rule.type == "expect_column_values_to_be_between":
-        holds = _between(rule, name, column, label)
+        holds = _between(rule, name)
     elif rule.type == "expect_column_values_to_be_in_set":
-        holds = _in_set(rule, name, column, label)
+        holds = _in_set(rule, name)
     else:
-        holds = _match(rule, name, column, label)
+        holds = _match(rule, name)
     # NOT null is null and so not unexpected, as in GX: a set with null in it refuses no row.
     return f"CASE WHEN {name} IS NULL THEN 2Y WHEN NOT ({holds}) THEN 1Y ELSE 0Y END"
 
@@ -64,19 +92,20 @@ def _escaped(character: str) -> str:
     return character
 
 
-def _between(rule: Rule, name: str, column: ColumnType, label: str) -> str:
+def _between(rule: CompiledRule, name: str) -> str:
     parts = []
     for bound, strict, signs in (
         (rule.min_value, rule.strict_min, (">=", ">")),
         (rule.max_value, rule.strict_max, ("<=", "<")),
     ):
         if bound is not None:
-            sign, literal = _comparison(bound, signs[strict], column, rule, label)
+            sign, literal = _comparison(bound, signs[strict], rule)
             parts.append(f"{name} {sign} {literal}")
     return " AND ".join(parts)
 
 
-def _comparison(bound: Bound, sign: str, column: ColumnType, rule: Rule, label: str) -> tuple[str, str]:
+def _comparison(bound: Bound, sign: str, rule: CompiledRule) -> tuple[str, str]:
+    column = rule.column_type
     if isinstance(bound, float | int):
         if column.family in _NUMBERS:
             return sign, _double(float(bound))
@@ -87,7 +116,7 @@ def _comparison(bound: Bound, sign: str, column: ColumnType, rule: Rule, label: 
     elif column.family is Family.TIMESTAMP_NTZ:
         return sign, f"TIMESTAMP_NTZ '{_utc(bound)}'"
     raise SuiteError(
-        f"{label}: column {rule.column!r} is {column.name}, which cannot be compared with {kind_of(bound)}",
+        f"{rule.name}: column {rule.column!r} is {column.name}, which cannot be compared with {kind_of(bound)}",
         where=rule.where,
     )
 
@@ -116,14 +145,15 @@ def _double(value: float) -> str:
     return f"({value!r}D)"
 
 
-def _in_set(rule: Rule, name: str, column: ColumnType, label: str) -> str:
+def _in_set(rule: CompiledRule, name: str) -> str:
     if not rule.value_set:
         return "FALSE"
-    literals = ", ".join(_member(value, column, rule, label) for value in rule.value_set)
+    literals = ", ".join(_member(value, rule) for value in rule.value_set)
     return f"{name} IN ({literals})"
 
 
-def _member(value: Any, column: ColumnType, rule: Rule, label: str) -> str:
+def _member(value: Any, rule: CompiledRule) -> str:
+    column = rule.column_type
     if value is None:
         return "NULL"
     literal = None
@@ -140,8 +170,8 @@ def _member(value: Any, column: ColumnType, rule: Rule, label: str) -> str:
         literal = text_literal(value)
     if literal is None:
         raise SuiteError(
-            f"{label}: column {rule.column!r} is {column.name} and value_set holds {value!r}; "
-            "write values of the column's own type, dates and timestamps as ISO text",
+            f"{rule.name}: column {rule.column!r} is {column.name} and value_set holds {value!r}, where values "
+            "of the column's own type belong, dates and timestamps as ISO text",
             where=rule.where,
         )
     return literal
@@ -160,8 +190,8 @@ def _text_fits(text: str, column: ColumnType) -> bool:
     return column.family is Family.TIMESTAMP_NTZ and moment is not None and getattr(moment, "tzinfo", None) is None
 
 
-def _match(rule: Rule, name: str, column: ColumnType, label: str) -> str:
-    if column.family is Family.OTHER:
-        raise SuiteError(f"{label}: column {rule.column!r} is {column.name}, which has no text to match",
-                         where=rule.where)  # fmt: skip
+def _match(rule: CompiledRule, name: str) -> str:
+    if rule.column_type.family is Family.OTHER:
+        problem = f"{rule.name}: column {rule.column!r} is {rule.column_type.name}, which has no text to match"
+        raise SuiteError(problem, where=rule.where)
     return f"{name} RLIKE {text_literal(rule.regex)}"
