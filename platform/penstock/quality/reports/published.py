@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import ReportImpossible
+from penstock.sinks.delta.log_entry import actions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,11 +198,9 @@ def _commits(table: Path, after: int, newest: int) -> list[tuple[int, list[_File
     """Return the files of each commit after a version, None where one cannot be read any more."""
     commits = []
     for version in range(after + 1, newest + 1):
-        try:
-            lines = (table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
-        except FileNotFoundError:
+        actions = actions_of(table, version)
+        if actions is None:
             return None
-        actions = [json.loads(line) for line in lines if line.strip()]
         added = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
         files = [_file_of(table, add, version) for add in added]
         if not all(file.path.is_file() for file in files):

@@ -12,7 +12,7 @@ from penstock.errors import FormerCheckpoint, RootMissing
 from penstock.graph.graph import JobGraph
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.sinks import Delta
-from penstock.sinks.delta.lineage import former_writer
+from penstock.sinks.delta.log_entry import former_writer
 
 __all__ = ["refuse_to_begin"]
 

@@ -1,14 +1,39 @@
-"""Write entries of a Delta table's log (Delta protocol, "Delta Log Entries" and "Actions"); pure."""
+"""Read and write the entries of a Delta table's log, and make durable what others have written into a table.
+
+The formats are those of the Delta protocol ("Delta Log Entries" and "Actions").
+Neither delta-rs nor delta-spark calls fsync (F73). After a later Commit the driver never repeats a publication or a
+truncation. So it must be durable before that Commit: a power cut must not undo it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from penstock.checkpoint.storage.local import make_durable
 from penstock.sinks.base import Publication
 
-__all__ = ["appended", "entry_name"]
+__all__ = [
+    "Actions",
+    "actions_of",
+    "appended",
+    "entry_name",
+    "find_commit",
+    "former_writer",
+    "make_entries_durable",
+    "make_table_durable",
+]
+
+Actions = list[dict[str, Any]]
+"""What a commit did to a table, as its entry in the log says it."""
+_LOG = "_delta_log"
+_BACK = 1_000
+"""Versions that are looked at for a commit, the newest first."""
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def entry_name(version: int) -> str:
@@ -31,3 +56,83 @@ def appended(publication: Publication, now: int) -> bytes:
         add = {"path": quote(file.path), "partitionValues": {}, "size": file.size, "modificationTime": now}
         actions.append({"add": {**add, "dataChange": True, "stats": json.dumps({"numRecords": file.rows})}})
     return "".join(json.dumps(action) + "\n" for action in actions).encode()
+
+
+def actions_of(table: Path, version: int) -> Actions | None:
+    """Return what the commit of a version did, None where its entry is gone: then a checkpoint of the log has it."""
+    try:
+        lines = (table / _LOG / entry_name(version)).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def find_commit(path: Path, newest: int, app: str, batch: int) -> int | None:
+    """Return the version that has a batch of an app, None where its entry is not among the newest any more."""
+    for version in range(newest, max(-1, newest - _BACK), -1):
+        for action in actions_of(path, version) or ():
+            txn = action.get("txn")
+            if txn is not None and txn["appId"] == app and txn["version"] == batch:
+                return version
+    return None
+
+
+def make_table_durable(path: Path) -> None:
+    """Have a table that was just made be there after a power cut, with the folders above it that may be new as well."""
+    log = path / _LOG
+    for made in (log / entry_name(0), log, path, *path.parents[:2]):
+        make_durable(made)
+
+
+def make_entries_durable(path: Path, versions: Iterable[int]) -> None:
+    """Sync the entries of versions, the files that they add, and the folders that have their names."""
+    folders = {path / _LOG, path}
+    for version in versions:
+        for action in actions_of(path, version) or ():
+            if "add" in action:
+                file = path / unquote(action["add"]["path"])
+                _sync_with_sums(file)
+                folders.update(folder for folder in file.parents if folder.is_relative_to(path))
+        for made in (
+            path / _LOG / entry_name(version),
+            path / _LOG / f"{version:020}.crc",
+            path / _LOG / f"{version:020}.checkpoint.parquet",
+        ):
+            _sync_with_sums(made)
+    _sync_with_sums(path / _LOG / "_last_checkpoint")
+    for folder in sorted(folders, reverse=True):
+        make_durable(folder)
+
+
+def _sync_with_sums(file: Path) -> None:
+    """Sync a file, and the one beside it that Hadoop compares it with: torn, it makes the file unreadable for Spark."""
+    make_durable(file)
+    make_durable(file.with_name(f".{file.name}.crc"))
+
+
+def former_writer(table: Path, sink: str) -> str | None:
+    """Return the uuid of a checkpoint whose batches a table shows under a sink's name, None where there is none (F19).
+
+    Commits are looked at from the newest back, then the newest summary, which has all that were before it.
+    """
+    wanted = re.compile(rf"({_UUID})/{re.escape(sink)}(/.*)?")
+    for app in _apps(table / _LOG):
+        match = wanted.fullmatch(app)
+        if match:
+            return match[1]
+    return None
+
+
+def _apps(log: Path) -> Iterator[str]:
+    for commit in sorted(log.glob("*.json"), reverse=True):
+        for line in commit.read_text("utf-8").splitlines():
+            if line.startswith('{"txn"'):
+                yield str(json.loads(line)["txn"]["appId"])
+    summaries = sorted(log.glob("*.checkpoint*.parquet"))
+    newest = summaries[-1].name.partition(".")[0] if summaries else ""
+    for summary in log.glob(f"{newest}.checkpoint*.parquet") if newest else ():
+        import pyarrow.parquet as pq
+
+        if "txn" in pq.read_schema(summary).names:
+            rows = pq.read_table(summary, columns=["txn"]).column("txn").to_pylist()
+            yield from (row["appId"] for row in rows if row is not None and row["appId"])

@@ -11,8 +11,7 @@ Every other commit belongs to another program, and is never undone.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,19 +19,14 @@ from urllib.parse import unquote
 
 from penstock.errors import CannotTruncate, SinkConflict
 from penstock.sinks.base import Target
-from penstock.sinks.delta.durability import find_commit, make_entries_durable
+from penstock.sinks.delta.log_entry import Actions, actions_of, find_commit, make_entries_durable
+from penstock.sinks.delta.table import PLAIN_WRITER, asked_of_writers, load
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["ASKS_FOR_MORE", "PLAIN_WRITER", "choose_version", "find_version", "put_back"]
+__all__ = ["choose_version", "find_version", "put_back"]
 
-PLAIN_WRITER = 2
-"""The newest writer protocol without table features: appending files is all it asks for."""
-ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
-"""How settings begin for which a commit has to do more than name files."""
-Actions = Sequence[Mapping[str, Any]]
-"""What a commit did to a table, as its file in `_delta_log` says it."""
 _TRIES = 10
 """How often a commit is tried that another program's commit overtakes."""
 
@@ -59,11 +53,9 @@ def find_version(path: Path, target: Target) -> int | None:
     - where its files or the log of the table are gone;
     - where the table asks for more than delta-rs may write.
     """
-    from deltalake import DeltaTable
-
-    if not DeltaTable.is_deltatable(str(path)):
+    table = load(path)
+    if table is None:
         return None
-    table = DeltaTable(str(path))
     version = choose_version(_history(path, table.version()), target, path)
     if version is None:
         return None
@@ -132,14 +124,10 @@ def put_back(path: Path, target: Target, version: int, *, slot: int, newest: int
 def _history(path: Path, newest: int, until: int = -1) -> Iterator[tuple[int, Actions]]:
     """Yield the versions from the newest down to that behind `until`, with the actions of their commits."""
     for number in range(newest, until, -1):
-        file = path / "_delta_log" / f"{number:020d}.json"
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            raise CannotTruncate(
-                f"the log of the table no longer says who wrote version {number}", where=str(path)
-            ) from None
-        yield number, [json.loads(line) for line in lines if line]
+        actions = actions_of(path, number)
+        if actions is None:
+            raise CannotTruncate(f"the log of the table no longer says who wrote version {number}", where=str(path))
+        yield number, actions
 
 
 def _whose(actions: Actions, target: Target) -> tuple[_Whose, str]:
@@ -166,9 +154,8 @@ def _refuse_others(others: list[tuple[int, str]], path: Path) -> None:
 
 
 def _refuse_unfit(table: DeltaTable, path: Path) -> None:
-    settings = table.metadata().configuration
-    asked = [n for n, v in settings.items() if n.startswith(ASKS_FOR_MORE) and v not in ("none", "false")]
-    if settings.get("delta.appendOnly") == "true":
+    asked = asked_of_writers(table)
+    if table.metadata().configuration.get("delta.appendOnly") == "true":
         raise CannotTruncate("the table takes rows and gives none back: delta.appendOnly", where=str(path))
     if table.protocol().min_writer_version > PLAIN_WRITER or asked:
         features = f": {', '.join(asked)}" if asked else ""

@@ -29,9 +29,14 @@ from penstock.errors import (
     SinkSchemaMismatch,
 )
 from penstock.sinks.base import CreatingSink, Publication, Publisher, Staged, Target, TruncatableSink
-from penstock.sinks.delta.durability import find_commit, make_entries_durable, make_table_durable
 from penstock.sinks.delta.log_checkpoint import LogFolding
-from penstock.sinks.delta.log_entry import appended, entry_name
+from penstock.sinks.delta.log_entry import (
+    appended,
+    entry_name,
+    find_commit,
+    make_entries_durable,
+    make_table_durable,
+)
 from penstock.sinks.delta.restore import find_version, put_back
 from penstock.sinks.delta.row_checks import refuse_values
 from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit
@@ -111,13 +116,9 @@ class Delta(CreatingSink, TruncatableSink):
 
     def truncated(self, app: str) -> int | None:
         """Return the slot of the newest Restore for which rows of the app were taken back, None for none."""
-        from deltalake import DeltaTable
-
         with named_errors(self.path):
-            if not DeltaTable.is_deltatable(str(self.path)):
-                return None
-            slot: int | None = DeltaTable(str(self.path)).transaction_version(f"{app}/truncate")
-            return slot
+            table = load(Path(self.path))
+            return None if table is None else table.transaction_version(f"{app}/truncate")
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Put a version in force again, as in `delta.restore.put_back`."""

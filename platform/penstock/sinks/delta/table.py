@@ -13,13 +13,15 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.local import storage_errors
 from penstock.errors import PenstockError, SinkError, SinkForgets, SinkSchemaMismatch
-from penstock.sinks.delta.restore import ASKS_FOR_MORE, PLAIN_WRITER
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
 
-__all__ = ["has_delta", "is_plain", "load", "named_errors", "refuse_unfit"]
+__all__ = ["PLAIN_WRITER", "asked_of_writers", "has_delta", "is_plain", "load", "named_errors", "refuse_unfit"]
 
+PLAIN_WRITER = 2
+"""The newest writer protocol without table features: appending files is all it asks for."""
+_ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
 _FORGETS = "delta.setTransactionRetentionDuration"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
@@ -92,17 +94,18 @@ def load(path: Path) -> DeltaTable | None:
 
 def is_plain(table: DeltaTable) -> bool:
     """Return whether an append of files is all that a commit to the table takes."""
-    protocol = table.protocol()
-    metadata = table.metadata()
-    settings = metadata.configuration
     return (
-        protocol.min_writer_version <= PLAIN_WRITER
-        and not metadata.partition_columns
+        table.protocol().min_writer_version <= PLAIN_WRITER
+        and not table.metadata().partition_columns
         and not any(_asks(field) for field in table.schema().fields)
-        and not any(
-            name.startswith(ASKS_FOR_MORE) and value not in ("none", "false") for name, value in settings.items()
-        )
+        and not asked_of_writers(table)
     )
+
+
+def asked_of_writers(table: DeltaTable) -> list[str]:
+    """Return the settings for which a commit has to do more than name files."""
+    settings = table.metadata().configuration
+    return [n for n, v in settings.items() if n.startswith(_ASKS_FOR_MORE) and v not in ("none", "false")]
 
 
 def _asks(field: Field) -> bool:
