@@ -23,8 +23,8 @@ from ui_site import NOW, SECOND, Site
 from penstock.checkpoint.log.entries import ManifestRef, PartitionProgress, SourceProgress, StagedFile
 from penstock.checkpoint.roots import REPORTED
 from penstock.cli.ui import listen
-from penstock.quality.reports.listed import noted
 from penstock.quality.reports.pages import history_page, run_page
+from penstock.quality.reports.summary import noted
 from penstock.runtime.process.project import find_project
 from penstock.supervise.launchers.local import log_files
 from penstock.supervise.stream import Phase, Wish

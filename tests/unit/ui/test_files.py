@@ -14,8 +14,8 @@ from ui_site import NOW, Site, words_of
 from penstock.checkpoint.roots import REPORTED
 from penstock.quality.reports import docs
 from penstock.quality.reports.judge import Judged
-from penstock.quality.reports.listed import noted
 from penstock.quality.reports.published import Window
+from penstock.quality.reports.summary import noted
 from penstock.ui.files import find_report, has_reports
 from penstock.ui.gates import Reported, gates_of, read_reported
 from penstock.ui.served import tidied, with_bar

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.quality.reports.judge import Judged, great_expectations
+from penstock.quality.reports.pages import write_page
 
 __all__ = ["KEPT", "are_old", "build_docs", "keep"]
 
@@ -37,9 +38,8 @@ def keep(folder: Path, run: str, check: str, at: int, judged: Iterable[Judged]) 
     for number, result in enumerate(list(judged)[-KEPT:]):
         path = folder / f"{at:020d}-{run}-{number:05d}.json"
         facts = {"run": run, "check": check, "at": at, "start": result.window.start, "end": result.window.end}
-        fresh = folder / f".{path.name}-{secrets.token_hex(4)}"
-        fresh.write_text(json.dumps({**facts, "document": result.document}))
-        kept.append(fresh.replace(path))
+        write_page(path, json.dumps({**facts, "document": result.document}))
+        kept.append(path)
     return kept
 
 

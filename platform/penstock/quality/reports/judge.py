@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -94,9 +94,10 @@ class Judge:
                 if rows is not None and all(
                     pandas_agrees(expectation.rule, rows) for expectation in self._suite.expectations
                 ):
-                    batch, engine = engines.pandas(for_pandas(rows)), "pandas"
+                    engine, frame = "pandas", for_pandas(rows).to_pandas(date_as_object=True)
                 else:
-                    batch, engine = engines.spark(self._frame(published, window, rows)), "spark"
+                    engine, frame = "spark", self._frame(published, window, rows)
+                batch = engines.batch(engine, frame)
                 result = batch.validate(self._definition(), result_format=dict(_FORMAT))
                 yield self._judged(window, engine, result)
 
@@ -151,21 +152,13 @@ class _Engines:
         self._context.variables.progress_bars = {"globally": False}
         self._definitions: dict[str, Any] = {}
 
-    def pandas(self, rows: pa.Table) -> Any:
-        """Return a batch of rows in memory."""
-        add = self._context.data_sources.add_pandas
-        return self._of("pandas", add).get_batch({"dataframe": rows.to_pandas(date_as_object=True)})
-
-    def spark(self, frame: Any) -> Any:
-        """Return a batch of a Spark frame."""
-        add = self._context.data_sources.add_spark
-        return self._of("spark", add).get_batch({"dataframe": frame})
-
-    def _of(self, engine: str, add: Callable[[str], Any]) -> Any:
+    def batch(self, engine: str, frame: Any) -> Any:
+        """Return a batch of a frame in memory, pandas', or of one of Spark."""
         if engine not in self._definitions:
+            add = getattr(self._context.data_sources, f"add_{engine}")
             asset = add(engine).add_dataframe_asset("window")
             self._definitions[engine] = asset.add_batch_definition_whole_dataframe("window")
-        return self._definitions[engine]
+        return self._definitions[engine].get_batch({"dataframe": frame})
 
 
 def _finding(rule: str, severity: str, result: Any) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -191,17 +191,4 @@ def _rows(run: Run, judged: Judged) -> list[dict[str, object]]:
         "rows": window.rows,
         "engine": judged.engine,
     }
-    return [
-        {
-            **common,
-            "rule": finding.rule,
-            "severity": finding.severity,
-            "success": finding.success,
-            "unexpected": finding.unexpected,
-            "considered": finding.considered,
-            "observed": finding.observed,
-            "shown": finding.shown,
-            "error": finding.error,
-        }
-        for finding in judged.findings
-    ]
+    return [{**common, **asdict(finding)} for finding in judged.findings]

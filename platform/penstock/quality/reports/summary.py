@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +12,28 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["BUCKETS", "Bucket", "CheckHistory", "RuleSummary", "RunSummary", "Stretch", "history", "runs", "summary"]
+from penstock.quality.reports.results import SCHEMA
+
+__all__ = [
+    "BUCKETS",
+    "Bucket",
+    "CheckHistory",
+    "RuleSummary",
+    "RunSummary",
+    "Stretch",
+    "history",
+    "noted",
+    "runs",
+    "summary",
+]
 
 BUCKETS = 96
 """Bars in a plot over time at most."""
 DAYS = 31
 """How far a history looks back from the newest window."""
 _DAY = 86_400_000_000
-_COLUMNS = (
-    "run", "at", "check", "table_version", "window_start", "window_end", "rows", "engine", "rule", "severity",
-    "success", "unexpected", "considered", "observed", "shown", "error",
-)  # fmt: skip
+_NOTED = 40
+"""Runs in the note of what reports found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,10 +250,28 @@ def _windows(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def noted(rows: pa.Table) -> str:
+    """Return as JSON what lists of jobs show without the results; times are microseconds since 1970.
+
+    That is the newest runs, oldest first, and for each check the counts of its windows.
+    """
+    if not rows.num_rows:
+        return json.dumps({"runs": [], "checks": []})
+    listed = [
+        {"at": run.at, "check": run.check, "verdict": run.verdict, "windows": run.windows, "failed": run.failed}
+        for run in runs(rows)[:_NOTED][::-1]
+    ]
+    checks = [
+        {"check": check.check, "windows": check.windows, "failed": check.failed, "noted": check.noted}
+        for check in history(rows)
+    ]
+    return json.dumps({"runs": listed, "checks": checks})
+
+
 def _frame(rows: pa.Table) -> pd.DataFrame:
     """Return results as a frame with times as whole numbers and names as categories, in the order of the suite."""
     columns = {}
-    for name in _COLUMNS:
+    for name in SCHEMA.names:
         column = rows[name]
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())

@@ -18,12 +18,11 @@ from penstock.graph.steps import StepNode, Unit
 from penstock.quality.held.release import SessionOnDemand
 from penstock.quality.reports.docs import are_old, build_docs, keep
 from penstock.quality.reports.judge import Judge, Judged
-from penstock.quality.reports.listed import noted
 from penstock.quality.reports.pages import KEPT, history_page, run_page, write_page
 from penstock.quality.reports.published import Published, Selection, select, table_id
 from penstock.quality.reports.results import Results, Run
 from penstock.quality.reports.suites import read_suite
-from penstock.quality.reports.summary import DAYS, summary
+from penstock.quality.reports.summary import DAYS, noted, summary
 from penstock.quality.suite_files import find_suites
 from penstock.runtime.process.launch import open_spark
 from penstock.runtime.process.project import LoadedJob
