@@ -57,7 +57,7 @@ def check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = F
 def _problems(project: Project, job: str) -> Iterator[str]:
     from penstock.quality import load_suite
     from penstock.quality.reports.suites import read_suite
-    from penstock.quality.suite_files import find_suites
+    from penstock.quality.suite import find_suites
     from penstock.runtime.inspect.quality_report import targets_of
 
     try:

@@ -37,23 +37,15 @@ __all__ = [
     "load_suite",
 ]
 
-_HOME = {
-    "Action": "policy",
-    "CompiledGate": "compile",
-    "CompiledRule": "predicates",
-    "Disposition": "policy",
-    "Partial": "partials",
-    "Rule": "suite",
-    "RuleResult": "verdict",
-    "Severity": "suite",
-    "Status": "verdict",
-    "Suite": "suite",
-    "Verdict": "verdict",
-    "compile_suite": "compile",
-    "disposition": "policy",
-    "fails_mask": "compile",
-    "load_suite": "suite",
+_NAMES = {
+    "compile": ("CompiledGate", "compile_suite", "fails_mask"),
+    "partials": ("Partial",),
+    "policy": ("Action", "Disposition", "disposition"),
+    "predicates": ("CompiledRule",),
+    "suite": ("Rule", "Severity", "Suite", "load_suite"),
+    "verdict": ("RuleResult", "Status", "Verdict"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -1,30 +1,44 @@
-"""Read the parts of a suite, each refused by name and place when it is not what it must be."""
+"""Read the parts of a suite, each refused by name and place when it is not what it must be.
+
+Bounds are read as GX 1.24.1 reads them, which turns every number into a float before it compares (`Comparable` is
+float, date or datetime). So a bound beyond 2**53 is rounded there, and here too.
+Text that is neither a date nor a timestamp is refused by GX and here; text that is a number is refused here only.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.errors import SuiteError, SuiteMalformed
-from penstock.quality.bounds import Bound, parse_bound
 from penstock.quality.json_text import Node
 
 __all__ = [
+    "Bound",
     "bound_of",
     "check_ignored",
     "flag_of",
+    "kind_of",
     "mostly_of",
     "nearest",
     "object_of",
+    "parse_moment",
     "refuse_unknown",
     "required",
     "text_of",
     "value_set_of",
 ]
 
+Bound = float | dt.date | dt.datetime
 
+_WANTED = "must be a number, a date like 2013-01-31, or a timestamp like 2013-01-31T10:00:00"
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
 # What GX called these keys before version 1.
 _FORMER = {"expectation_type": "type", "expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
 
@@ -98,18 +112,50 @@ def flag_of(kwargs: Mapping[str, Node], key: str) -> bool:
 
 
 def bound_of(kwargs: Mapping[str, Node], key: str, expectation: str) -> Bound | None:
-    """Return a bound; that of a row count is a whole number, where GX would cut the fraction off."""
+    """Return a bound: None, a float, a date, or a timestamp with or without zone.
+
+    That of a row count is a whole number, where GX would cut the fraction off.
+    """
     node = kwargs.get(key)
-    if node is None:
+    if node is None or node.value is None:
         return None
-    if expectation != "expect_table_row_count_to_be_between" or node.value is None:
-        return parse_bound(node, key)
     value = node.value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SuiteMalformed(f"{key} is {value!r} and must be a whole number", where=node.where)
-    if value != int(value):
-        raise SuiteMalformed(f"{key} is {value!r} and must be a whole number", where=node.where)
-    return int(value)
+    if expectation == "expect_table_row_count_to_be_between":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value % 1:
+            raise SuiteMalformed(f"{key} is {value!r} and must be a whole number", where=node.where)
+        return int(value)
+    if isinstance(value, str):
+        moment = parse_moment(value)
+        if moment is not None:
+            return moment
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SuiteMalformed(f"{key} is {node.kind} ({value!r}) and {_WANTED}", where=node.where)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise SuiteMalformed(f"{key} is beyond what a double holds", where=node.where) from None
+    if math.isnan(number):
+        raise SuiteMalformed(f"{key} is NaN, which compares with nothing", where=node.where)
+    return number
+
+
+def parse_moment(text: str) -> dt.date | dt.datetime | None:
+    """Return the date or timestamp that ISO text says, None for any other text."""
+    try:
+        if _DATE.fullmatch(text):
+            return dt.date.fromisoformat(text)
+        if _TIMESTAMP.fullmatch(text):
+            return dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None
+
+
+def kind_of(bound: Bound) -> str:
+    """Return in words which values compare with a bound."""
+    if isinstance(bound, dt.datetime):
+        return "a timestamp with a zone" if bound.tzinfo else "a timestamp without a zone"
+    return "a date" if isinstance(bound, dt.date) else "a number"
 
 
 def value_set_of(kwargs: Mapping[str, Node], rule: str, parent: Node) -> tuple[Any, ...]:

@@ -39,13 +39,6 @@ class Disposition:
     because: tuple[str, ...] = ()
 
 
-_ACTIONS = {
-    OnFail.WARN: Action.PUBLISH,
-    OnFail.DROP: Action.DROP,
-    OnFail.QUARANTINE: Action.QUARANTINE,
-    OnFail.HOLD: Action.HOLD,
-    OnFail.STOP: Action.STOP,
-}
 _STRICTNESS = tuple(Action)
 _TABLE_POLICIES = (OnFail.WARN, OnFail.HOLD, OnFail.STOP)
 
@@ -58,7 +51,7 @@ def table_policy(on_fail: OnFail, on_table_fail: OnFail | None = None) -> OnFail
     if on_table_fail is None:
         return on_fail if on_fail in _TABLE_POLICIES else OnFail.HOLD
     if on_table_fail not in _TABLE_POLICIES:
-        raise JobError(f"on_table_fail is {on_table_fail.value!r}: a table rule has no rows to choose from; "
+        raise JobError(f"on_table_fail is {on_table_fail.value!r}, and a table rule has no rows to choose from; "
                        "use warn, hold or stop")  # fmt: skip
     return on_table_fail
 
@@ -71,8 +64,8 @@ def disposition(verdict: Verdict, on_fail: OnFail, on_table_fail: OnFail | None 
     tables = table_policy(on_fail, on_table_fail)
     if verdict.status is not Status.FAILED:
         return Disposition(action=Action.PUBLISH)
-    by_row = _ACTIONS[on_fail] if verdict.withheld_rules else Action.PUBLISH
-    by_table = _ACTIONS[tables] if verdict.failed_table_rules else Action.PUBLISH
+    by_row = _action(on_fail) if verdict.withheld_rules else Action.PUBLISH
+    by_table = _action(tables) if verdict.failed_table_rules else Action.PUBLISH
     chooses = by_row in (Action.DROP, Action.QUARANTINE)
     because = (verdict.withheld_rules if by_row is not Action.PUBLISH else ()) + (
         verdict.failed_table_rules if by_table is not Action.PUBLISH else ()
@@ -84,3 +77,7 @@ def disposition(verdict: Verdict, on_fail: OnFail, on_table_fail: OnFail | None 
         withheld_rules=verdict.withheld_rules if chooses else (),
         because=because,
     )
+
+
+def _action(policy: OnFail) -> Action:
+    return Action.PUBLISH if policy is OnFail.WARN else Action(policy.value)

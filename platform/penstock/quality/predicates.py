@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import SuiteError
-from penstock.quality.bounds import Bound, kind_of, parse_moment
+from penstock.quality.arguments import Bound, kind_of, parse_moment
 from penstock.quality.column_types import UNTYPED, ColumnType, Family
 from penstock.quality.suite import Rule
 

@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import SuiteError, SuiteMalformed, SuiteNotFound
+from penstock.graph.graph import JobGraph
 from penstock.quality.arguments import (
+    Bound,
     bound_of,
     check_ignored,
     flag_of,
+    kind_of,
     mostly_of,
     nearest,
     object_of,
@@ -36,10 +39,9 @@ from penstock.quality.arguments import (
     text_of,
     value_set_of,
 )
-from penstock.quality.bounds import Bound, kind_of
 from penstock.quality.json_text import Node, node_of, parse_json
 
-__all__ = ["EXPECTATIONS", "Kind", "Rule", "Severity", "Suite", "load_suite"]
+__all__ = ["EXPECTATIONS", "Kind", "Rule", "Severity", "Suite", "find_suites", "load_suite"]
 
 
 class Severity(Enum):
@@ -129,6 +131,23 @@ def load_suite(path_or_dict: str | Path | Mapping[str, Any], *, where: str) -> S
         line = data.count(b"\n", 0, problem.start) + 1
         raise SuiteMalformed("the suite is not UTF-8", where=f"{path}:{line}") from problem
     return _suite(parse_json(text, str(path)))
+
+
+def find_suites(graph: JobGraph, folder: Path | None) -> Mapping[str, Any]:
+    """Return for each check its dict or the path of its file; `folder` is the project's conf/quality."""
+    suites: dict[str, Any] = {}
+    for check in graph.checks:
+        if not isinstance(check.suite, str):
+            suites[check.name] = check.suite
+            continue
+        path = None if folder is None else folder / f"{check.suite}.json"
+        if path is None or not path.is_file():
+            place = "no folder for suites was given" if path is None else f"there is no {path}"
+            raise SuiteError(
+                f"check {check.name!r} needs the suite {check.suite!r}, and {place}", where=str(check.site)
+            )
+        suites[check.name] = path
+    return suites
 
 
 def _suite(node: Node) -> Suite:

@@ -16,7 +16,7 @@ from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
 from penstock.graph.source_location import job_error
-from penstock.quality.suite_files import find_suites
+from penstock.quality.suite import find_suites
 from penstock.runtime.driver.loop import Driver, DriverSettings
 from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.driver.stages import Hook

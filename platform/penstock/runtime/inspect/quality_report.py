@@ -23,7 +23,7 @@ from penstock.quality.reports.published import Published, Selection, select, tab
 from penstock.quality.reports.results import Results, Run
 from penstock.quality.reports.suites import read_suite
 from penstock.quality.reports.summary import DAYS, noted, summary
-from penstock.quality.suite_files import find_suites
+from penstock.quality.suite import find_suites
 from penstock.runtime.process.launch import open_spark
 from penstock.runtime.process.project import LoadedJob
 from penstock.sinks import Delta

@@ -31,7 +31,7 @@ from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
 from penstock.graph.shape import shape_of
 from penstock.quality.held.decision_records import HeldRecords
-from penstock.quality.suite_files import find_suites
+from penstock.quality.suite import find_suites
 from penstock.runtime.process.control import Orders, OrderWatch
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
 from penstock.runtime.process.new_lineage import refuse_to_begin
