@@ -18,7 +18,7 @@ from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import GateError, GateStopped, JobError
 from penstock.quality import OnFail
 from penstock.quality.compile import CompiledGate
-from penstock.quality.partials import Partial
+from penstock.quality.measure import Partial
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource

@@ -12,7 +12,7 @@ from penstock.graph.policies import OnFail
 
 if TYPE_CHECKING:
     from penstock.quality.compile import CompiledGate, compile_suite, fails_mask
-    from penstock.quality.partials import Partial
+    from penstock.quality.measure import Partial
     from penstock.quality.policy import Action, Disposition, disposition
     from penstock.quality.predicates import CompiledRule
     from penstock.quality.suite import Rule, Severity, Suite, load_suite
@@ -39,7 +39,7 @@ __all__ = [
 
 _NAMES = {
     "compile": ("CompiledGate", "compile_suite", "fails_mask"),
-    "partials": ("Partial",),
+    "measure": ("Partial",),
     "policy": ("Action", "Disposition", "disposition"),
     "predicates": ("CompiledRule",),
     "suite": ("Rule", "Severity", "Suite", "load_suite"),

@@ -24,11 +24,10 @@ import pyarrow.compute as pc
 from penstock.errors import GateError, PenstockError, SuiteError, UnknownName
 from penstock.quality import measure as measuring
 from penstock.quality.column_types import Family, column_type
-from penstock.quality.judge import UnitNumbers, judge
-from penstock.quality.partials import Partial, key_names, merge_partials
+from penstock.quality.measure import Partial, key_names, merge_partials
 from penstock.quality.predicates import CompiledRule, row_expression, text_literal
 from penstock.quality.suite import Kind, Rule, Severity, Suite
-from penstock.quality.verdict import Status, Verdict
+from penstock.quality.verdict import Status, UnitNumbers, Verdict, judge
 
 __all__ = ["CompiledGate", "CompiledRule", "compile_suite", "fails_mask"]
 

@@ -1,17 +1,35 @@
-"""The findings of a gate: a result for each rule, and the verdict they make together."""
+"""The verdict of a unit: each rule decided from the merged numbers, as GX 1.24.1 decides it on its Spark engine.
+
+Facts of that engine that a reader would not guess (found in its source and by running it):
+
+- A share is `(considered - unexpected) / considered` in doubles, compared with `mostly` by >=.
+  Where no row is considered the rule passes.
+- An observed value that is null or NaN fails, whatever the bounds. So a maximum, mean or sum over a NaN fails, and
+  a minimum over nothing but NaN; a sum over no value is null and fails also `>= 0`.
+- Sums of whole numbers and means are doubles, the mean of a decimal is first rounded to four more digits (half up).
+- A decimal is turned into a double before it is compared. A whole minimum or maximum is compared exactly.
+- A timestamp beside dates is compared by its date alone: 23:59 is not after the same day.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, cast
 
-from penstock.quality.suite import Severity
+from penstock.quality.column_types import Family
+from penstock.quality.exact import rounded
+from penstock.quality.predicates import CompiledRule
+from penstock.quality.suite import Kind, Rule, Severity
 
-__all__ = ["Observed", "RuleResult", "Status", "Verdict"]
+__all__ = ["Observed", "RuleResult", "Status", "UnitNumbers", "Verdict", "judge"]
 
 Observed = int | float | dt.date | dt.datetime | None
+_WIDE = decimal.Context(prec=90, rounding=decimal.ROUND_HALF_UP)
 
 
 class Status(Enum):
@@ -83,3 +101,140 @@ class Verdict:
     def to_json(self) -> dict[str, object]:
         """Return the verdict as a JSON value, for the Commit and the status file."""
         return {"status": self.status.value, "rows": self.rows, "results": [r.to_json() for r in self.results]}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitNumbers:
+    """Read the merged numbers of one unit by rule."""
+
+    _row: Mapping[str, Any]
+    _sums: Mapping[int, Sequence[tuple[int, int, int]]]
+    _repeated: Mapping[int, tuple[int, int]]
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows the unit holds."""
+        return int(self._row["rows.sum"])
+
+    def of(self, rule: CompiledRule, name: str) -> Any:
+        """Return a number of the rule."""
+        return self._row[f"{rule.position}.{name}"]
+
+    def float_sum(self, rule: CompiledRule) -> float:
+        """Return the sum of the finite values, rounded once."""
+        return rounded(self._sums.get(rule.position, ()))
+
+    def repeated(self, rule: CompiledRule) -> tuple[int, int]:
+        """Return how many rows hold a value that another row holds too, and how many hold a value."""
+        return self._repeated.get(rule.position, (0, 0))
+
+
+def judge(rules: Sequence[CompiledRule], numbers: UnitNumbers) -> Verdict:
+    """Return the verdict of one unit."""
+    results = tuple(_result(rule, numbers) for rule in rules)
+    pairs = list(zip(rules, results, strict=True))
+    withheld = [rule for rule, result in pairs if rule.bit is not None and not result.success]
+    failed = any(not r.success and r.severity is Severity.CRITICAL for r in results)
+    return Verdict(
+        status=Status.FAILED if failed else Status.PASSED,
+        rows=numbers.rows,
+        results=results,
+        withheld_rules=tuple(rule.name for rule in withheld),
+        withheld_mask=sum(1 << cast("int", rule.bit) for rule in withheld),
+    )
+
+
+def _result(rule: CompiledRule, numbers: UnitNumbers) -> RuleResult:
+    if rule.kind is Kind.ROW:
+        return _share(rule, numbers.of(rule, "unexpected.sum"), numbers.of(rule, "considered.sum"))
+    if rule.type == "expect_column_values_to_be_unique":
+        return _share(rule, *numbers.repeated(rule))
+    observed = _OBSERVED[rule.type](rule, numbers)
+    if isinstance(observed, float) and math.isnan(observed):
+        observed = None
+    success = observed is not None and _within(observed, rule)
+    return RuleResult(rule=rule.name, severity=rule.severity, success=success, observed=observed)
+
+
+def _share(rule: CompiledRule, unexpected: int, considered: int) -> RuleResult:
+    success = considered == 0 or (float(considered) - float(unexpected)) / float(considered) >= rule.mostly
+    return RuleResult(
+        rule=rule.name, severity=rule.severity, success=success, unexpected=unexpected, considered=considered
+    )
+
+
+def _within(observed: Any, rule: Rule) -> bool:
+    low, high = rule.min_value, rule.max_value
+    if isinstance(observed, dt.date) and (low is not None or high is not None):
+        observed = _beside(observed, low if low is not None else high)
+    above = low is None or (observed > low if rule.strict_min else observed >= low)
+    below = high is None or (observed < high if rule.strict_max else observed <= high)
+    return bool(above and below)
+
+
+def _beside(observed: dt.date, bound: Any) -> dt.date:
+    """Return a moment as what the bound is: the date of a timestamp, the midnight of a date."""
+    if isinstance(bound, dt.datetime):
+        return observed if isinstance(observed, dt.datetime) else dt.datetime.combine(observed, dt.time.min)
+    return observed.date() if isinstance(observed, dt.datetime) else observed
+
+
+def _least(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
+    if rule.column_type.family is Family.FLOATING and numbers.of(rule, "considered.sum") == numbers.of(rule, "nan.sum"):
+        return None
+    return _plain(numbers.of(rule, "value.min"))
+
+
+def _most(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
+    if rule.column_type.family is Family.FLOATING and numbers.of(rule, "nan.sum"):
+        return None
+    return _plain(numbers.of(rule, "value.max"))
+
+
+def _plain(value: Any) -> Observed:
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC).replace(tzinfo=None)
+    return cast("Observed", value)
+
+
+def _sum(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
+    if numbers.of(rule, "considered.sum") == 0:
+        return None
+    # A sum of longs or decimals is at most about 1e57, far below the largest double.
+    return float(_total(rule, numbers))
+
+
+def _mean(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
+    count = int(numbers.of(rule, "considered.sum"))
+    if count == 0:
+        return None
+    total = _total(rule, numbers)
+    if isinstance(total, decimal.Decimal):
+        scale = min(rule.column_type.scale + 4, 38)
+        quotient = _WIDE.divide(total, decimal.Decimal(count))
+        return float(quotient.quantize(decimal.Decimal(1).scaleb(-scale), context=_WIDE))
+    return float(total) / count
+
+
+def _total(rule: CompiledRule, numbers: UnitNumbers) -> int | float | decimal.Decimal:
+    if rule.column_type.family is Family.DECIMAL:
+        return cast("decimal.Decimal", numbers.of(rule, "value.sum"))
+    if rule.column_type.family is Family.INTEGRAL:
+        return int(numbers.of(rule, "high.sum")) * 2**32 + int(numbers.of(rule, "low.sum"))
+    above, below = numbers.of(rule, "above.sum"), numbers.of(rule, "below.sum")
+    if numbers.of(rule, "nan.sum") or (above and below):
+        return math.nan
+    if above or below:
+        return math.inf if above else -math.inf
+    return numbers.float_sum(rule)
+
+
+_OBSERVED: Mapping[str, Callable[[CompiledRule, UnitNumbers], Observed]] = {
+    "expect_table_row_count_to_be_between": lambda _, numbers: numbers.rows,
+    "expect_column_min_to_be_between": _least,
+    "expect_column_max_to_be_between": _most,
+    "expect_column_sum_to_be_between": _sum,
+    "expect_column_mean_to_be_between": _mean,
+}

@@ -17,7 +17,7 @@ from penstock.errors import (
 )
 from penstock.graph.graph import JobGraph
 from penstock.operators.schema_evolution import Evolution
-from penstock.quality.partials import Partial
+from penstock.quality.measure import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.plan.branch_frame import at_site
