@@ -7,7 +7,7 @@ import json
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,8 @@ from penstock.sources.base import (
     Waiting,
     with_hidden,
 )
-from penstock.sources.csv_records import csv_parts
 from penstock.sources.external_sort import ROW, externally_sorted, pieces
-from penstock.sources.records import arrow_schema, cast_columns
+from penstock.sources.records import arrow_schema, cast_columns, csv_parts, in_micros
 from penstock.sources.sorted_copy import SortedCopy, copies_folder, hold, sweep, write_copy
 
 __all__ = ["FileReplay"]
@@ -69,6 +68,7 @@ class FileReplay(Source):
     """
 
     path: str | Path
+    _: KW_ONLY
     order_by: str
     rows_per_batch: int = 5_000
     on_end: OnEnd = OnEnd.CLOSE
@@ -77,22 +77,10 @@ class FileReplay(Source):
     on_bad_record: BadRecord = BadRecord.QUARANTINE
     live = False
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        order_by: str,
-        rows_per_batch: int = 5_000,
-        on_end: OnEnd = OnEnd.CLOSE,
-        schema: str | None = None,
-        nulls: Sequence[str] = ("",),
-        on_bad_record: BadRecord = BadRecord.QUARANTINE,
-    ) -> None:
-        if rows_per_batch < 1:
-            raise ConfigError(f"rows_per_batch is {rows_per_batch}, and a batch needs at least one row")
-        for name, value in locals().items():
-            if name != "self":
-                object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        """Refuse batches without rows."""
+        if self.rows_per_batch < 1:
+            raise ConfigError(f"rows_per_batch is {self.rows_per_batch}, and a batch needs at least one row")
 
     def open(self, spark: Any) -> ReplayReader:
         """Sort the file once into a copy that the tasks map, and return the reader."""
@@ -321,7 +309,7 @@ def _load(spec: FileReplay, path: Path) -> Iterator[tuple[pa.Table, pa.Array | N
             return
         for table in _parquet(path):
             yield (
-                (_micros(table), None, None)
+                (in_micros(table), None, None)
                 if wanted is None
                 else cast_columns(table.select(wanted.names), wanted, where=str(path))
             )
@@ -337,12 +325,3 @@ def _parquet(path: Path) -> Iterator[pa.Table]:
         yield file.schema_arrow.empty_table()
         for batch in file.iter_batches():
             yield pa.Table.from_batches([batch])
-
-
-def _micros(table: pa.Table) -> pa.Table:
-    """Return the table with timestamps in microseconds, the only ones Spark holds; those with a zone in UTC."""
-    kinds = [
-        pa.timestamp("us", tz="UTC" if f.type.tz else None) if pa.types.is_timestamp(f.type) else f.type
-        for f in table.schema
-    ]
-    return table.cast(pa.schema([pa.field(f.name, kind) for f, kind in zip(table.schema, kinds, strict=True)]))

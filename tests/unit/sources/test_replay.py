@@ -22,10 +22,10 @@ from penstock.errors import (
     SourceChanged,
     SourceNotFound,
 )
-from penstock.sources import BadRecord, FileReplay, csv_records
+from penstock.sources import BadRecord, FileReplay, records
 from penstock.sources import replay as replay_module
 from penstock.sources.base import ERROR, POSITION, RAW
-from penstock.sources.csv_records import csv_parts
+from penstock.sources.records import csv_parts
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 
@@ -367,7 +367,7 @@ def test_line_breaks_in_quotes_are_part_of_the_value(
     schema: pa.Schema | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C8: however many blocks the file has; records that cannot be split keep their places among them."""
-    monkeypatch.setattr(csv_records, "_BLOCK", 1_000)
+    monkeypatch.setattr(records, "_BLOCK", 1_000)
     count, broken = 3_000 if schema is not None else 60_000, {7, 1_500, 2_999}
     lines = [f'{i},"a\nb{i}"' if i not in broken or schema is None else f"{i}" for i in range(count)]
     table, errors, raw = read_csv(csv(tmp_path, "k,s\n" + "\n".join(lines) + "\n"), schema, ("",))
@@ -382,7 +382,7 @@ def test_line_breaks_in_quotes_are_part_of_the_value(
 @pytest.mark.remedy("PEN-SRC-006")
 def test_a_file_that_cannot_be_split_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C8: the remedy names no option that is there already, or that there is not; a file corrected by it is read."""
-    monkeypatch.setattr(csv_records, "_BLOCK", 1_000)
+    monkeypatch.setattr(records, "_BLOCK", 1_000)
     path = tmp_path / "rows.csv"
     path.write_text("k,s\n" + '1,"never closed' + "x" * 5_000)
     monkeypatch.setattr(replay_module, "arrow_schema", lambda _: SCHEMA)
