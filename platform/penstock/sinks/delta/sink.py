@@ -38,8 +38,7 @@ from penstock.sinks.delta.log_entry import (
     make_table_durable,
 )
 from penstock.sinks.delta.restore import find_version, put_back
-from penstock.sinks.delta.row_checks import refuse_values
-from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit
+from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit, refuse_values
 
 __all__ = ["Delta"]
 

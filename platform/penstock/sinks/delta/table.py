@@ -1,7 +1,12 @@
-"""Look at a Delta table: whether rows fit it, and what a commit into it takes."""
+"""Look at a Delta table: whether rows fit it, and what a commit into it takes.
+
+delta-spark compares rows with NOT NULL and CHECK only while it publishes them. By then the batch is committed, and
+each start would publish it again (SEMANTICS 9.6).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,16 +17,28 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.storage.local import storage_errors
-from penstock.errors import PenstockError, SinkError, SinkForgets, SinkSchemaMismatch
+from penstock.errors import PenstockError, SinkError, SinkForgets, SinkSchemaMismatch, SinkValueRefused
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
 
-__all__ = ["PLAIN_WRITER", "asked_of_writers", "has_delta", "is_plain", "load", "named_errors", "refuse_unfit"]
+__all__ = [
+    "PLAIN_WRITER",
+    "asked_of_writers",
+    "has_delta",
+    "is_plain",
+    "load",
+    "named_errors",
+    "refuse_unfit",
+    "refuse_values",
+]
 
 PLAIN_WRITER = 2
 """The newest writer protocol without table features: appending files is all it asks for."""
-_ASKS_FOR_MORE = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
+_CHECK = "delta.constraints."
+_ASKS_FOR_MORE = (_CHECK, "delta.columnMapping.mode", "delta.enableChangeDataFeed", "delta.feature.")
+_LONGEST = 300
+"""Characters of a row in an error."""
 _FORGETS = "delta.setTransactionRetentionDuration"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
@@ -47,6 +64,37 @@ def refuse_unfit(table: DeltaTable, schema: pa.Schema, *, partition_by: Sequence
         raise SinkSchemaMismatch(
             f"partition_by is {list(partition_by)} and the table is partitioned by {partitions}", where=where
         )
+
+
+def _rules_of(table: DeltaTable) -> dict[str, str]:
+    """Return what the table asks of rows, by how a person calls it: SQL that must be true."""
+    fields = table.schema().fields
+    rules = {
+        f"column {field.name!r} is NOT NULL": f"`{field.name}` IS NOT NULL" for field in fields if not field.nullable
+    }
+    for name, sql in table.metadata().configuration.items():
+        if name.startswith(_CHECK):
+            rules[f"constraint {name.removeprefix(_CHECK)!r}, {sql}"] = sql
+    for field in fields:
+        invariant = field.metadata.get("delta.invariants")
+        if invariant is not None:
+            sql = json.loads(str(invariant))["expression"]["expression"]
+            rules[f"column {field.name!r} must meet {sql}"] = sql
+    return rules
+
+
+def refuse_values(table: DeltaTable, paths: Sequence[Path], spark: Any, *, where: str) -> None:
+    """Raise SinkValueRefused, with rule and row, where a row in Parquet files breaks a rule of the table."""
+    rules = _rules_of(table)
+    if not rules or not paths:
+        return
+    rows = spark.read.parquet(*map(str, paths))
+    for name, sql in rules.items():
+        broken = rows.where(f"NOT coalesce(({sql}), false)").limit(1).collect()
+        if broken:
+            row = str(broken[0].asDict())
+            shown = row if len(row) <= _LONGEST else row[:_LONGEST] + "…"
+            raise SinkValueRefused(f"the table does not take a row, because {name}: {shown}", where=where, rule=name)
 
 
 @contextmanager
