@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from rich.console import Console
@@ -21,45 +21,8 @@ from penstock.runtime.restore.target import Superseded
 
 __all__ = ["BarProgress", "JsonProgress", "ProgressView", "rows_left"]
 
-
 _TRACEBACK = 16_000
 """Characters of a traceback that are logged; its end says most."""
-
-
-class ProgressView(Protocol):
-    """Show a run to somebody; called by the runner, in its thread."""
-
-    def unused(self, key: str, file: str) -> None:
-        """Warn of a source or table that is configured and that the job never asked for."""
-
-    def starting(self, facts: Mapping[str, Any]) -> None:
-        """Show what is about to run, and where."""
-
-    def superseded(self, superseded: Superseded) -> None:
-        """Show what sinks have published after the batch that is about to be restored (SEMANTICS 10.1)."""
-
-    def answered(self, command: str) -> None:
-        """Show that a command has restored before, and that the run resumes from the last commit."""
-
-    def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
-        """Show the state of the job; `left` are the rows that bounded sources still have."""
-
-    def committed(
-        self, commit: Commit, *, ms: float, timings: Mapping[str, float], left: Mapping[str, int | None]
-    ) -> None:
-        """Show a batch that is committed and published; `timings` are milliseconds by stage."""
-
-    def stopping(self, deadline: float) -> None:
-        """Show that a stop is requested, and how many seconds the batch has."""
-
-    def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
-        """Show how the run ended."""
-
-    def failed(self, error: PenstockError) -> None:
-        """Show the error that ended the run."""
-
-    def close(self) -> None:
-        """Give the terminal back; may be called twice."""
 
 
 class JsonProgress:
@@ -77,15 +40,15 @@ class JsonProgress:
         self._log.info("run.starting", **facts)
 
     def superseded(self, rows: Superseded) -> None:
-        """Log `restore.superseded`, once for the restore."""
+        """Log `restore.superseded`, what sinks have published after its batch (SEMANTICS 10.1)."""
         self._log.warning("restore.superseded", **rows.to_json())
 
     def answered(self, command: str) -> None:
-        """Log `restore.done_before`."""
+        """Log `restore.done_before`: a command has restored before, and the run resumes from the last commit."""
         self._log.info("restore.done_before", command=command)
 
     def took_over(self, recovered: Recovered, left: Mapping[str, int | None]) -> None:
-        """Log `run.took_over`."""
+        """Log `run.took_over`; `left` are the rows that bounded sources still have."""
         last = recovered.last_takeover
         self._log.info(
             "run.took_over",
@@ -98,7 +61,7 @@ class JsonProgress:
     def committed(
         self, commit: Commit, *, ms: float, timings: Mapping[str, float], left: Mapping[str, int | None]
     ) -> None:
-        """Log `batch.committed`."""
+        """Log `batch.committed`; `timings` are milliseconds by stage."""
         report = BatchReport.of(commit)
         self._log.info(
             "batch.committed",
@@ -110,7 +73,7 @@ class JsonProgress:
         )
 
     def stopping(self, deadline: float) -> None:
-        """Log `run.stopping`."""
+        """Log `run.stopping`; the batch has `deadline` seconds."""
         self._log.info("run.stopping", deadline=deadline)
 
     def ended(self, ending: Ending, *, batches: int, rows: int, seconds: float) -> None:
@@ -224,6 +187,10 @@ class BarProgress:
         self._bar = Progress(*columns, *shares, description, console=self._console, expand=True)
         self._bar.add_task(self._job, total=self._whole, completed=0, said="waiting for the first batch")
         self._bar.start()
+
+
+ProgressView = JsonProgress | BarProgress
+"""Shows a run to somebody; called by the runner, in its thread."""
 
 
 def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -23,25 +23,12 @@ from penstock.runtime.process.takeover_policy import StoppedWaiting
 from penstock.runtime.spark.engine_death import naming_the_dead
 from penstock.time.clock import Clock
 
-__all__ = ["Runner", "Steppable"]
+if TYPE_CHECKING:
+    from penstock.runtime.driver.loop import Driver
+
+__all__ = ["Runner"]
 
 log = structlog.get_logger()
-
-
-class Steppable(Protocol):
-    """The driver, as far as a runner needs it."""
-
-    engine: Engine
-    finished: bool
-
-    def run(self) -> Iterator[Hook]:
-        """Yield the points between stages, until it is stopped or done."""
-
-    def release(self) -> Iterator[Hook]:
-        """Leave the log on purpose."""
-
-    def stop(self) -> None:
-        """Ask the loop to end after the batch it is in."""
 
 
 @dataclass
@@ -62,7 +49,7 @@ class Runner(Listener):
     _engine: Engine | None = None
     _restoring: bool = False
 
-    def run(self, driver: Steppable, back: Iterator[Hook] | None = None, *, goes_on: bool = True) -> Ending:
+    def run(self, driver: Driver, back: Iterator[Hook] | None = None, *, goes_on: bool = True) -> Ending:
         """Run until the driver is done, a stop is requested, or an error ends it.
 
         `back` are the points of a restore, which comes first; without `goes_on` that is all.
@@ -84,7 +71,7 @@ class Runner(Listener):
         self.progress.ended(ending, batches=self.batches, rows=self.rows, seconds=self.clock.monotonic() - started)
         return ending
 
-    def _restore_and_run(self, driver: Steppable, back: Iterator[Hook] | None, *, goes_on: bool) -> Ending:
+    def _restore_and_run(self, driver: Driver, back: Iterator[Hook] | None, *, goes_on: bool) -> Ending:
         if back is not None:
             self._restoring = True
             self._step(driver, back)
@@ -131,7 +118,7 @@ class Runner(Listener):
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _step(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
+    def _step(self, driver: Driver, points: Iterator[Hook]) -> Ending:
         try:
             for hook in points:
                 self._note(hook)
@@ -150,7 +137,7 @@ class Runner(Listener):
             return self._abandon(driver, points)
         return Ending.FINISHED if driver.finished else Ending.STOPPED
 
-    def _abandon(self, driver: Steppable, points: Iterator[Hook]) -> Ending:
+    def _abandon(self, driver: Driver, points: Iterator[Hook]) -> Ending:
         """Leave the batch as it is: its Offsets, or its Commit, are in the log, and the next start resumes it."""
         if isinstance(points, Generator):
             points.close()
@@ -168,7 +155,7 @@ class Runner(Listener):
         elif hook.when == "after":
             self._timings[hook.stage] = round((now - self._entered) * 1000, 1)
 
-    def _stopping(self, driver: Steppable) -> None:
+    def _stopping(self, driver: Driver) -> None:
         driver.stop()
         self.progress.stopping(self.switch.deadline)
 
