@@ -56,7 +56,7 @@ from penstock.graph.timeouts import NEVER
 from penstock.quality.suite import load_suite
 from penstock.runtime.driver.savepoint import save_at_rest
 from penstock.runtime.driver.settings import Identity
-from penstock.runtime.process.new_lineage import refuse_to_begin
+from penstock.runtime.process.launch import refuse_to_begin
 from penstock.runtime.restore.target import find_restorable
 from penstock.sinks import MemorySink
 from penstock.sources import BadRecord, FileReplay, MemorySource

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.metadata import read_metadata, refuse_part
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.log.takeover import refuse_moved, survey
@@ -23,8 +24,10 @@ from penstock.errors import (
     ConfigError,
     EngineGone,
     EnvironmentUnfit,
+    FormerCheckpoint,
     LogGap,
     PenstockError,
+    RootMissing,
 )
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -34,7 +37,6 @@ from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.suite import find_suites
 from penstock.runtime.process.control import Orders, OrderWatch
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
-from penstock.runtime.process.new_lineage import refuse_to_begin
 from penstock.runtime.process.progress import ProgressView
 from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
@@ -44,9 +46,10 @@ from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.move import finish_move
 from penstock.runtime.restore.sink_truncation import plan_truncation, was_truncated
 from penstock.runtime.restore.target import LAST, RestoreTarget, find_superseded
-from penstock.runtime.spark.engine_death import naming_the_dead
+from penstock.runtime.spark.errors import naming_the_dead
 from penstock.runtime.spark.warm_up import warm
 from penstock.sinks import Delta
+from penstock.sinks.delta.log_entry import former_writer
 from penstock.sources.backlog import ReadLimit
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
 
     from penstock.runtime.spark.engine import SparkEngine
 
-__all__ = ["RunOrder", "analysed", "choose_schedule", "choose_trigger", "launch", "open_spark"]
+__all__ = ["RunOrder", "analysed", "choose_schedule", "choose_trigger", "launch", "open_spark", "refuse_to_begin"]
 
 Chosen = TypeVar("Chosen")
 
@@ -343,3 +346,29 @@ def _look_first(
         plan_truncation(graph, app, point)
         progress.superseded(find_superseded(point, released=released, was_truncated=done))
     return start
+
+
+def refuse_to_begin(folder: CheckpointFolder, graph: JobGraph, *, new_lineage: bool) -> None:
+    """Raise where a job that has no log must not begin with nothing; writes nothing.
+
+    Raises CheckpointPartial where other parts of a checkpoint are there. Raises FormerCheckpoint where the root
+    remembers a batch of the job or a table shows batches of its sink, unless `new_lineage` says that it is meant. With
+    a new uuid all rows would come a second time.
+    """
+    with suppress(RootMissing):
+        refuse_part(folder.store(make=False))
+    if new_lineage:
+        return
+    last = None
+    with suppress(RootMissing):
+        last = StatusRecords(control_store(folder.parent, make=False), folder.name).newest()
+    if last is not None and (last.body.get("last") or last.body.get("next_batch")):
+        raise FormerCheckpoint(f"{folder.name} has had a checkpoint in this root, and it is gone", where=str(folder))
+    for node in graph.sinks:
+        known = former_writer(Path(node.sink.path), node.name) if isinstance(node.sink, Delta) else None
+        if known is not None:
+            raise FormerCheckpoint(
+                f"there is no checkpoint, and the table of sink {node.name!r} has batches of the checkpoint {known}",
+                where=str(folder),
+                uuid=known,
+            )

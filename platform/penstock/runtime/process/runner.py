@@ -20,7 +20,7 @@ from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat
 from penstock.runtime.process.progress import ProgressView, rows_left
 from penstock.runtime.process.signals import Ending, StopSwitch
 from penstock.runtime.process.takeover_policy import StoppedWaiting
-from penstock.runtime.spark.engine_death import naming_the_dead
+from penstock.runtime.spark.errors import naming_the_dead
 from penstock.time.clock import Clock
 
 if TYPE_CHECKING:

@@ -1,17 +1,25 @@
-"""Turn what Spark raised into the error that the user sees: of the job, with its line, or of the engine (F48)."""
+"""Turn what Spark raised into the error that the user sees: of the job, with its line, or of the engine (F48).
+
+The death of the Java process is told by the errors that follow from it (F05).
+"""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 from penstock import errors
-from penstock.errors import ComputeFailed, EngineGone, PenstockError, UserFunctionError
+from penstock.errors import ComputeFailed, EngineGone, Fenced, PenstockError, UserFunctionError
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import FilterNode, Node, SelectNode, SourceNode, WithColumnsNode
 from penstock.graph.steps import StepNode
 
-__all__ = ["data_exception", "error_of", "java_failure", "of_the_engine", "site_of"]
+__all__ = ["data_exception", "error_of", "java_failure", "naming_the_dead", "of_the_engine", "site_of"]
 
 _CONDITION = re.compile(r"(\[[A-Z][A-Z0-9_.]*\] .*?) *SQLSTATE: (22\w{3}|21000|P0001)", re.DOTALL)
 """Spark names its data exceptions by the SQL standard: class 22, a scalar query with several rows, raise_error."""
@@ -19,6 +27,11 @@ _ENGINE = re.compile(r"/penstock/(?:checkpoint|operators|quality|runtime|sinks|s
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |(?:^|/)pyarrow/|/pyspark/|/zipfile/")
 _FRAGMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.+?)\n\s*\^+", re.DOTALL)
 _OURS = re.compile(r"penstock\.errors\.(?:\w+\.)?(\w+): (?:PEN-[A-Z]+-\d+ )?(.*)")
+_REAPED = 5.0
+"""Seconds that a process which has closed its connections may take to be gone for its parent."""
+_KILLED = 128
+"""Above it, an exit code of a shell is a signal that has ended what it ran."""
+_LAUNCH = "launch_gateway"
 
 
 def error_of(why: Exception, batch: int, graph: JobGraph) -> PenstockError:
@@ -103,3 +116,57 @@ def _sql_of(node: Node) -> Iterator[str]:
             yield from (sql for side in range(len(node.inputs)) for sql in node.spec.reads(side).expressions)
         case SourceNode(event_time=str(sql)):
             yield sql
+
+
+@contextmanager
+def naming_the_dead() -> Iterator[None]:
+    """Raise EngineGone in place of any error that comes of a Java process that has died, while it starts or later.
+
+    The kernel ends one that takes too much memory, which is no fault of the installation and may go well next time.
+    """
+    try:
+        yield
+    except (EngineGone, Fenced):
+        raise
+    except Exception as why:
+        chain = _chain(why)
+        if any(_of_java(link) for link in chain) and _is_gone(chain):
+            raise EngineGone("the Java process of Spark has died") from why
+        raise
+
+
+def _chain(why: BaseException) -> list[BaseException]:
+    chain = [why]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+        chain.append(before)
+    return chain
+
+
+def _of_java(why: BaseException) -> bool:
+    return isinstance(why, ConnectionError | EOFError) or type(why).__module__.partition(".")[0] in {"py4j", "pyspark"}
+
+
+def _is_gone(chain: list[BaseException]) -> bool:
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    running = getattr(getattr(context, "_gateway", None), "proc", None)
+    if running is None:
+        return any(_died_at_start(link) for link in chain)
+    try:
+        cut = any(isinstance(link, ConnectionError | EOFError) for link in chain)
+        cut = cut or any(type(link).__name__ == "Py4JNetworkError" for link in chain)
+        running.wait(_REAPED if cut else 0)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _died_at_start(why: BaseException) -> bool:
+    """Return whether pyspark has waited for a Java process that a signal ended; only its own frame knows that one."""
+    trace = why.__traceback__
+    while trace is not None:
+        frame: FrameType = trace.tb_frame
+        started: Any = frame.f_locals.get("proc") if frame.f_code.co_name == _LAUNCH else None
+        if isinstance(started, subprocess.Popen) and started.poll() is not None:
+            return started.returncode < 0 or started.returncode > _KILLED
+        trace = trace.tb_next
+    return False
