@@ -128,11 +128,11 @@ def _move(source: LocalFolder, root: CheckpointFolder, job: str, me: Identity, *
     from penstock.checkpoint.log.log import Log
     from penstock.checkpoint.log.metadata import read_metadata
     from penstock.checkpoint.log.recovery import Damage, recover
-    from penstock.runtime.process.takeover_policy import watch_holder
+    from penstock.runtime.process.takeover_policy import HolderWatch
     from penstock.runtime.restore.move import move_checkpoint
     from penstock.time.clock import SystemClock
 
-    watch = watch_holder(source.resolve(), patience=patience, clock=SystemClock())
+    watch = HolderWatch(source.resolve(), patience=patience, clock=SystemClock())
     points = list(move_checkpoint(source, root / job, identity=me, may_take_over=watch.may_take_over))
     log = Log((root / job).store())
     uuid, begins = read_metadata(log.store).uuid, recover(log, Damage.LIST).next_batch

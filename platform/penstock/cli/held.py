@@ -103,7 +103,7 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.process.heartbeat import StatusRecords
     from penstock.runtime.process.held_service import HeldWork, decide_at_rest
-    from penstock.runtime.process.takeover_policy import holder_name, watch_holder
+    from penstock.runtime.process.takeover_policy import HolderWatch, holder_name
     from penstock.time.clock import SystemClock
 
     name, root = loaded.job.name, loaded.settings.root
@@ -120,7 +120,7 @@ def _decided(loaded: LoadedJob, batch: int, decision: Decision, spark: SessionOn
     asked_at: float | None = None
     while True:
         # A new one each time: who has given signs of life for a while may give none any more.
-        watch = watch_holder(root / name, patience=loaded.settings.run.takeover_after.seconds, clock=clock)
+        watch = HolderWatch(root / name, patience=loaded.settings.run.takeover_after.seconds, clock=clock)
         me = Identity(holder=holder_name(), code_version="penstock held")
         try:
             return decide_at_rest(work, batch, decision, me, watch.may_take_over, status)

@@ -62,7 +62,7 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
     from penstock.quality.held.release import SessionOnDemand
     from penstock.runtime.driver.settings import Identity
     from penstock.runtime.process.launch import open_spark
-    from penstock.runtime.process.takeover_policy import holder_name, watch_holder
+    from penstock.runtime.process.takeover_policy import HolderWatch, holder_name
     from penstock.runtime.restore.sink_repair import SinksAtRest, redo, skip, stands
     from penstock.time.clock import SystemClock
 
@@ -79,7 +79,7 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
                 all_stands = stands(sinks, recover(log, Damage.LIST), uuid)
             else:
                 patience = loaded.settings.run.takeover_after.seconds
-                watch = watch_holder(root / name, patience=patience, clock=SystemClock())
+                watch = HolderWatch(root / name, patience=patience, clock=SystemClock())
                 me = Identity(holder=holder_name(), code_version=f"penstock sinks {verb}")
                 work = redo if verb == "redo" else skip
                 all_stands = [work(log, sinks, sink, uuid, me, watch.may_take_over)]

@@ -11,7 +11,7 @@ from penstock.checkpoint.roots import job_log
 from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.driver.savepoint import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
 from penstock.runtime.driver.settings import Identity
-from penstock.runtime.process.takeover_policy import holder_name, watch_holder
+from penstock.runtime.process.takeover_policy import HolderWatch, holder_name
 from penstock.supervise.commands import generation_of, remember
 from penstock.supervise.control import StreamControl
 from penstock.supervise.requests import Request
@@ -65,7 +65,7 @@ def _until(control: StreamControl, log: Log, name: str, patience: float, *, want
     try:
         while (name in recover(log, Damage.LIST).saves) is not wanted:
             # A new watch each time: a holder that gave signs of life for a while may give none any more.
-            watch = watch_holder(control.root / control.job, patience=patience, clock=clock)
+            watch = HolderWatch(control.root / control.job, patience=patience, clock=clock)
             me = Identity(holder=holder_name(), code_version="penstock save")
             try:
                 do(log, name, me, watch.may_take_over)

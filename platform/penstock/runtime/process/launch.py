@@ -41,7 +41,7 @@ from penstock.runtime.process.progress import ProgressView
 from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
 from penstock.runtime.process.signals import Ending, StoppableClock, StopSwitch
-from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting, holder_name, watch_holder
+from penstock.runtime.process.takeover_policy import HolderWatch, StoppedWaiting, holder_name
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.move import finish_move
 from penstock.runtime.restore.sink_truncation import plan_truncation, was_truncated
@@ -135,7 +135,7 @@ def _launched(
     control = control_store(settings.root)
     folder = settings.root / name
     records = StatusRecords(control, name)
-    watch = watch_holder(
+    watch = HolderWatch(
         folder,
         patience=settings.run.takeover_after.seconds,
         clock=clock,

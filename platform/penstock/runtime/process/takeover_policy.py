@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cached_property
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import View, survey
@@ -22,16 +22,7 @@ from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start
 from penstock.time.clock import Clock
 
-__all__ = [
-    "Answer",
-    "HolderName",
-    "HolderWatch",
-    "LivenessSigns",
-    "StoppedWaiting",
-    "holder_name",
-    "judge",
-    "watch_holder",
-]
+__all__ = ["Answer", "HolderName", "HolderWatch", "StoppedWaiting", "holder_name", "judge"]
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks at a holder that may be dead."""
@@ -75,55 +66,67 @@ class HolderName:
         return self.host == host and self.namespace in {"", namespace}
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessSigns:
-    """The signs of a holder since the watcher's first look.
+def judge(
+    view: View, *, gone: bool, moved: bool, still_for: float, generation: int, told: bool, patience: float
+) -> Answer:
+    """Return whether a driver of this generation may take over, by the holder's signs since the watcher's first look.
 
     `gone`: its process was on this host and is there no more. `moved`: its log or its heartbeat has grown.
     `still_for`: seconds of the watcher's own monotonic clock in which neither did.
-    """
-
-    gone: bool
-    moved: bool
-    still_for: float
-
-
-def judge(view: View, signs: LivenessSigns, *, generation: int, told: bool, patience: float) -> Answer:
-    """Return whether a driver of this generation may take over.
-
     `told` is `--take-over`; `patience` are the seconds after which a holder without a sign of life counts as dead.
     """
-    if view.holder is None or told or signs.gone:
+    if view.holder is None or told or gone:
         return Answer.TAKE
     if view.takeover is not None and generation > view.takeover.generation:
         return Answer.TAKE
-    if signs.moved:
+    if moved:
         return Answer.REFUSE
-    return Answer.TAKE if signs.still_for >= patience else Answer.WAIT
+    return Answer.TAKE if still_for >= patience else Answer.WAIT
 
 
-@dataclass(kw_only=True)
+@dataclass
 class HolderWatch:
     """Watches the holder of one log until the decision whether to take over; made once for each start.
 
     A start may use it several times, before Spark has started and after; it counts from its first look.
-    `look` surveys the log, and `heartbeat_of` gives the number of a writer's heartbeat if that is the newest.
-    `stopped` says whether to give up waiting.
+    `folder` is the job's checkpoint, which is there. `patience` are the seconds of `clock` without a sign of life after
+    which a holder counts as dead. Without a generation, as of a command that is no driver, the log is taken only from a
+    holder that is dead or gone. `stopped` says whether to give up waiting.
     """
 
-    look: Callable[[], View]
-    heartbeat_of: Callable[[str | None], int | None]
-    clock: Clock
+    folder: CheckpointFolder
+    _: KW_ONLY
     patience: float
+    clock: Clock
     generation: int = 0
     told: bool = False
+    stopped: Callable[[], bool] = lambda: False
     host: str = field(default_factory=socket.gethostname)
     namespace: str = field(default_factory=pid_namespace)
     runs: Callable[[int, str], bool] = field(default=process_runs)
-    stopped: Callable[[], bool] = lambda: False
     _seen: tuple[object, ...] | None = None
     _who: tuple[object, ...] | None = None
     _since: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Open the records of heartbeats."""
+        self._heartbeats = StatusRecords(control_store(self.folder.parent, make=False), self.folder.name)
+
+    @cached_property
+    def _log(self) -> Log:
+        """A log that is kept searches for its tail from where it was."""
+        log = job_log(self.folder)
+        if log is None:  # whoever watches has seen it
+            raise StorageUnavailable("the checkpoint is gone", where=str(self.folder), path=str(self.folder))
+        return log
+
+    def look(self) -> View:
+        """Survey the log again."""
+        return survey(self._log)
+
+    def heartbeat_of(self, writer: str | None) -> int | None:
+        """Return the number of a writer's heartbeat if that is the newest."""
+        return self._heartbeats.newest_of(writer)
 
     def may_take_over(self, view: View) -> None:
         """Return when the log may be taken over from the holder that the view shows.
@@ -153,45 +156,19 @@ class HolderWatch:
         now = self.clock.monotonic()
         if who != self._who:
             self._who, self._seen, self._since = who, seen, now
-        signs = LivenessSigns(gone=self._gone(view), moved=seen != self._seen, still_for=now - self._since)
-        return judge(view, signs, generation=self.generation, told=self.told, patience=self.patience)
+        return judge(
+            view,
+            gone=self._gone(view),
+            moved=seen != self._seen,
+            still_for=now - self._since,
+            generation=self.generation,
+            told=self.told,
+            patience=self.patience,
+        )
 
     def _gone(self, view: View) -> bool:
         name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
         return name is not None and name.is_of(self.host, self.namespace) and not self.runs(name.pid, name.start)
-
-
-def watch_holder(
-    folder: CheckpointFolder,
-    *,
-    patience: float,
-    clock: Clock,
-    generation: int = 0,
-    told: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
-) -> HolderWatch:
-    """Return the watch of who is about to take the log of a job's checkpoint; `folder` is that checkpoint.
-
-    Without a generation, as of a command that is no driver, the log is taken only from a holder that is dead or gone.
-    `patience` are the seconds of `clock` without a sign of life after which a holder counts as dead.
-    """
-
-    @cache  # a log that is kept searches for its tail from where it was
-    def log() -> Log:
-        opened = job_log(folder)
-        if opened is None:  # whoever watches has seen it
-            raise StorageUnavailable("the checkpoint is gone", where=str(folder), path=str(folder))
-        return opened
-
-    return HolderWatch(
-        look=lambda: survey(log()),
-        heartbeat_of=StatusRecords(control_store(folder.parent, make=False), folder.name).newest_of,
-        clock=clock,
-        patience=patience,
-        generation=generation,
-        told=told,
-        stopped=stopped,
-    )
 
 
 def holder_name() -> str:

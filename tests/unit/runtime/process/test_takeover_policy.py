@@ -25,17 +25,15 @@ from penstock.runtime.process.takeover_policy import (
     Answer,
     HolderName,
     HolderWatch,
-    LivenessSigns,
     StoppedWaiting,
     holder_name,
     judge,
     process_runs,
-    watch_holder,
 )
 from penstock.time.clock import ManualClock
 
 HOLDER = "here:17:4711"
-SILENT = LivenessSigns(gone=False, moved=False, still_for=0.0)
+SILENT = {"gone": False, "moved": False, "still_for": 0.0}
 
 
 def held(**other) -> View:
@@ -60,15 +58,15 @@ def released() -> View:
         (held(), SILENT, 1, False, Answer.WAIT),
         (held(), SILENT, 2, False, Answer.TAKE),
         (held(), SILENT, 0, True, Answer.TAKE),
-        (held(), replace(SILENT, gone=True), 0, False, Answer.TAKE),
-        (held(), replace(SILENT, moved=True), 0, False, Answer.REFUSE),
-        (held(), replace(SILENT, moved=True, still_for=99.0), 0, False, Answer.REFUSE),
-        (held(), replace(SILENT, moved=True), 2, False, Answer.TAKE),
-        (held(), replace(SILENT, moved=True), 0, True, Answer.TAKE),
-        (held(), replace(SILENT, still_for=9.9), 0, False, Answer.WAIT),
-        (held(), replace(SILENT, still_for=10.0), 0, False, Answer.TAKE),
+        (held(), dict(SILENT, gone=True), 0, False, Answer.TAKE),
+        (held(), dict(SILENT, moved=True), 0, False, Answer.REFUSE),
+        (held(), dict(SILENT, moved=True, still_for=99.0), 0, False, Answer.REFUSE),
+        (held(), dict(SILENT, moved=True), 2, False, Answer.TAKE),
+        (held(), dict(SILENT, moved=True), 0, True, Answer.TAKE),
+        (held(), dict(SILENT, still_for=9.9), 0, False, Answer.WAIT),
+        (held(), dict(SILENT, still_for=10.0), 0, False, Answer.TAKE),
         (held(takeover=None), SILENT, 5, False, Answer.WAIT),
-        (held(takeover=None), replace(SILENT, still_for=10.0), 0, False, Answer.TAKE),
+        (held(takeover=None), dict(SILENT, still_for=10.0), 0, False, Answer.TAKE),
     ],
     ids=[
         "empty log", "released", "held", "held by the same generation", "a newer generation", "told to",
@@ -79,14 +77,14 @@ def released() -> View:
 )  # fmt: skip
 def test_each_rule(view, signs, generation, is_told, answer):
     """The rules of DESIGN 4, "May take over"."""
-    assert judge(view, signs, generation=generation, told=is_told, patience=10.0) is answer
+    assert judge(view, **signs, generation=generation, told=is_told, patience=10.0) is answer
 
 
 @given(moved=st.booleans(), still_for=st.floats(0, 100), generation=st.integers(0, 1), patience=st.floats(0.1, 50))
 def test_a_holder_with_a_sign_of_life_is_never_taken_from_by_patience_alone(moved, still_for, generation, patience):
     """Without a newer generation, an order or proof of death, only standing still for long enough is enough."""
-    signs = LivenessSigns(gone=False, moved=moved, still_for=still_for)
-    taken = judge(held(), signs, generation=generation, told=False, patience=patience) is Answer.TAKE
+    signs = {"gone": False, "moved": moved, "still_for": still_for}
+    taken = judge(held(), **signs, generation=generation, told=False, patience=patience) is Answer.TAKE
     assert taken == (not moved and still_for >= patience)
 
 
@@ -116,9 +114,26 @@ class Beats:
         return int(min(self.clock.monotonic(), self.dies) // 2)
 
 
+@dataclass(kw_only=True)
+class Watch(HolderWatch):
+    """A watch of a log and of heartbeats that are in no folder."""
+
+    log: Log
+    beats: Beats
+
+    def __post_init__(self):
+        pass
+
+    def look(self):
+        return survey(self.log)
+
+    def heartbeat_of(self, writer):
+        return self.beats.newest_of(writer)
+
+
 def watch(log: Log, clock: Ticking, beats, **other) -> HolderWatch:
-    return HolderWatch(
-        look=lambda: survey(log), heartbeat_of=beats.newest_of, clock=clock, patience=10.0, host="here",
+    return Watch(
+        None, log=log, beats=beats, clock=clock, patience=10.0, host="here",
         runs=other.pop("runs", lambda pid, start: True), **other,
     )  # fmt: skip
 
@@ -199,10 +214,10 @@ def test_a_checkpoint_that_vanishes_while_a_command_waits_is_storage_that_does_n
     """A scheduler repeats the command; the holder is of another host, so only patience could decide."""
     folder = LocalFolder(tmp_path) / "root" / "job"
     own(Log(folder.store()), holder="there:17:4711")
-    watcher = watch_holder(folder, patience=10.0, clock=Ticking(0))
+    watcher = HolderWatch(folder, patience=10.0, clock=Ticking(0))
     watcher.look()
     shutil.rmtree(folder)
-    for again in (watcher, watch_holder(folder, patience=10.0, clock=Ticking(0))):
+    for again in (watcher, HolderWatch(folder, patience=10.0, clock=Ticking(0))):
         with pytest.raises(StorageUnavailable) as gone:
             again.look()
         assert gone.value.exit_code == EXIT_RETRY
