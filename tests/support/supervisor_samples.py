@@ -7,8 +7,8 @@ from pathlib import Path
 from policy_samples import POLICY
 
 from penstock.supervise.commands import Command, Verb, fold
-from penstock.supervise.launcher import Handle, LaunchOrder, Look
-from penstock.supervise.machine import Life
+from penstock.supervise.launcher import Handle, LaunchOrder
+from penstock.supervise.machine import Life, Seen
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Stream
 from penstock.supervise.supervisor import Supervisor
@@ -23,7 +23,7 @@ class Drivers:
     def __init__(self) -> None:
         self.launched: list[LaunchOrder] = []
         self.killed: list[Handle] = []
-        self.sees = Look(Life.RUNS)
+        self.sees = Seen(Life.RUNS)
         self.refuses: Exception | None = None
 
     def launch(self, order: LaunchOrder) -> Handle:
@@ -33,7 +33,7 @@ class Drivers:
         self.launched.append(order)
         return HANDLE | {"pid": len(self.launched)}
 
-    def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
+    def look(self, job: str, slot: DriverSlot, logs: Path) -> Seen:
         """Say what was to be said."""
         return self.sees
 

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from penstock.supervise.machine import Exit, Life
+from penstock.supervise.machine import Seen
 from penstock.supervise.stream import DriverSlot, Stream, Wish
 
-__all__ = ["Handle", "LaunchOrder", "Launcher", "Look", "run_words"]
+__all__ = ["Handle", "LaunchOrder", "Launcher", "run_words"]
 
 Handle = dict[str, JsonValue]
 
@@ -27,15 +27,6 @@ class LaunchOrder:
     logs: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A launcher's view of a driver; `handle` where it had to be found."""
-
-    life: Life
-    exit: Exit | None = None
-    handle: Handle | None = None
-
-
 class Launcher(Protocol):
     """Start drivers somewhere. Every method may be called again after the supervisor was killed in the middle of it."""
 
@@ -45,8 +36,8 @@ class Launcher(Protocol):
         Raises OSError or PenstockError where nothing was started.
         """
 
-    def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
-        """Return whether a driver lives; UNKNOWN where the launcher cannot know, never a guess."""
+    def look(self, job: str, slot: DriverSlot, logs: Path) -> Seen:
+        """Return whether a driver lives and how it ended; UNKNOWN where the launcher cannot know, never a guess."""
 
     def kill(self, handle: Handle) -> bool:
         """End a driver and all that belongs to it; of one that is gone, what it left behind. May be called again.

@@ -14,13 +14,14 @@ from pydantic import JsonValue
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
-__all__ = ["Action", "Beat", "Exit", "Holder", "Life", "Policy", "Seen", "Step", "not_launched", "step"]
+__all__ = ["Action", "Beat", "Exit", "Life", "Policy", "Seen", "Step", "not_launched", "step"]
 
 _HOUR = 3_600_000_000
 _ENDINGS = {Wish.STOP: Phase.STOPPED, Wish.SUSPEND: Phase.SUSPENDED}
 _HELD = "another driver, which no supervisor started, holds the job"
 _QUIET = 15_000_000
 """Microseconds without a heartbeat, which is due every two seconds, after which a stream is shown as unhealthy."""
+_NOBODY = DriverSlot(generation=0, at=0, foreign=True)
 _OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
 
 
@@ -102,18 +103,12 @@ class Beat:
     silent_for: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """The holder in a log's newest Takeover; `handle` is None where the log was released, or has none."""
-
-    handle: dict[str, JsonValue] | None = None
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """The result of one look at a stream; `handle` where its driver had to be found.
+    """The result of one look at a stream: what its launcher tells of its driver, and what the records and the log do.
 
+    `handle` where the driver had to be found. `holder` is that of the log's newest Takeover, without a handle where the
+    log was released, or has none.
     `rival` is a driver that lives and holds the log in the place of the stream's own, such as one that a person started
     with `--take-over`.
     """
@@ -122,7 +117,7 @@ class Seen:
     exit: Exit | None = None
     handle: dict[str, JsonValue] | None = None
     beat: Beat | None = None
-    holder: Holder = Holder()
+    holder: DriverSlot = _NOBODY
     rival: dict[str, JsonValue] | None = None
 
 
@@ -249,13 +244,12 @@ def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: 
     return _failed(stream, ended, policy, now)
 
 
-def _attached(stream: Stream, holder: Holder, now: int) -> Stream:
+def _attached(stream: Stream, holder: DriverSlot, now: int) -> Stream:
     """Return the stream that watches the driver which holds its log, and which somebody else started.
 
     No failure is counted.
     """
-    slot = DriverSlot(generation=holder.generation, at=now, handle=holder.handle, foreign=True)
-    return _phase(stream, Phase.RUNNING, _HELD, now, driver=slot, until=None)
+    return _phase(stream, Phase.RUNNING, _HELD, now, driver=holder.model_copy(update={"at": now}), until=None)
 
 
 def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
@@ -290,7 +284,7 @@ def _waits(stream: Stream, policy: Policy, now: int) -> bool:
     return stream.until is not None and now < stream.until <= now + policy.backoff_max
 
 
-def _launch(stream: Stream, holder: Holder, host: str, now: int) -> Step:
+def _launch(stream: Stream, holder: DriverSlot, host: str, now: int) -> Step:
     """Claim a generation and launch its driver.
 
     A command has claimed the generation of its first driver; each later one claims the next. It must be newer than the

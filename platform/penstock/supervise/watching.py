@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -21,7 +21,7 @@ from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.takeover_policy import HolderName
 from penstock.supervise.launcher import Handle, Launcher
-from penstock.supervise.machine import Beat, Holder, Life, Seen
+from penstock.supervise.machine import Beat, Life, Seen
 from penstock.supervise.stream import DriverSlot, Stream
 from penstock.time.clock import Clock
 
@@ -93,13 +93,13 @@ class Watch:
             return Seen(holder=holder, rival=self._rival(job, holder, status, None) if stream.launches else None)
         look = self.launcher.look(job, driver, logs_of(self.root, job))
         ours = self._last_of(job, driver, status, is_first=is_first)
-        holder, rival = Holder(), None
+        holder, rival = look.holder, None
         if look.life is Life.GONE or (status is not None and status is not ours):
             holder = self._holder(job)
             rival = self._rival(job, holder, status, driver)
         beat = self._beat(job, ours) if ours is not None and rival is None else None
         handle = _handle_of(ours.holder) if ours is not None else None
-        return Seen(life=look.life, exit=look.exit, handle=look.handle or handle, beat=beat, holder=holder, rival=rival)
+        return replace(look, handle=look.handle or handle, beat=beat, holder=holder, rival=rival)
 
     def _status(self, job: str) -> _Status | None:
         """Return the newest status, None where there is none that makes sense; note for how long it is the newest."""
@@ -151,22 +151,21 @@ class Watch:
             proved=status.proved,
         )
 
-    def _holder(self, job: str) -> Holder:
+    def _holder(self, job: str) -> DriverSlot:
         log = job_log(self.root / job)
         if log is None:
-            return Holder()
+            return Seen().holder
         view = survey(log)
         generation = view.takeover.generation if view.takeover is not None else 0
-        return Holder(handle=_handle_of(view.holder), generation=generation)
+        return DriverSlot(generation=generation, at=0, handle=_handle_of(view.holder), foreign=True)
 
-    def _rival(self, job: str, holder: Holder, status: _Status | None, driver: DriverSlot | None) -> Handle | None:
+    def _rival(self, job: str, holder: DriverSlot, status: _Status | None, driver: DriverSlot | None) -> Handle | None:
         """Return the driver that holds the log in the place of ours and lives, such as one that a person started."""
         if holder.handle is None:
             return None
         if driver is not None and (driver.foreign or _same(driver.handle, holder.handle)):
             return None
-        slot = DriverSlot(generation=holder.generation, at=0, handle=holder.handle, foreign=True)
-        life = self.launcher.look(job, slot, logs_of(self.root, job)).life
+        life = self.launcher.look(job, holder, logs_of(self.root, job)).life
         if life is Life.UNKNOWN:
             pulse = self._pulses.get(job)
             beats = status is not None and _same(_handle_of(status.holder), holder.handle)

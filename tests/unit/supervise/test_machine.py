@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from policy_samples import POLICY, SECOND
+from policy_samples import POLICY, SECOND, holder
 
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
 from penstock.supervise.commands import Command, CommandResult, Verb, fold
-from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Policy, Seen, Step, step
+from penstock.supervise.machine import Action, Beat, Exit, Life, Policy, Seen, Step, step
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Stream, Wish
 
 HOUR = 3_600 * SECOND
@@ -47,7 +47,7 @@ def test_a_start_is_launched_with_the_generation_that_the_command_claimed() -> N
 def test_a_launch_is_newer_than_the_log() -> None:
     """Also where the control root was lost, or a driver was started by hand: or else the log would refuse it."""
     asked, _ = fold(Stream(), Command(verb=Verb.START, id="a"), T)
-    after = at(asked, Seen(holder=Holder(generation=8)))
+    after = at(asked, Seen(holder=holder(generation=8)))
     assert (after.stream.generation, after.stream.first) == (9, 1)
 
 
@@ -56,7 +56,7 @@ def test_a_launch_is_newer_than_the_log() -> None:
 def test_what_was_meant_for_drivers_before_the_record_stops_nothing(generation: int, outcome: CommandResult) -> None:
     """Generations that only the log has seen were of another stream; its own are what was claimed and what ran."""
     asked, _ = fold(Stream(), Command(verb=Verb.START, id="a"), T)
-    launched = at(asked, Seen(holder=Holder(generation=8))).stream
+    launched = at(asked, Seen(holder=holder(generation=8))).stream
     assert fold(launched, Command(verb=Verb.STOP, id="b", generation=generation), T)[1] is outcome
 
 
@@ -131,7 +131,7 @@ def test_an_older_generation_makes_room_first() -> None:
     assert at(restarted, ALIVE).action is Action.NOTHING
     ended = at(restarted, gone(code=0)).stream
     assert (ended.driver, ended.failures, ended.phase) == (None, (), Phase.SUBMITTING)
-    launched = at(ended, Seen(holder=Holder(generation=5)))
+    launched = at(ended, Seen(holder=holder(generation=5)))
     assert (launched.action, launched.stream.generation) == (Action.LAUNCH, 6)
 
 
@@ -173,7 +173,7 @@ def test_pauses_double_up_to_the_longest() -> None:
         stream = down
     assert spans == [2, 4, 8, 16, 32, 60, 60]
     assert at(stream, Seen(), T + 59 * SECOND).action is Action.NOTHING
-    up = at(stream, Seen(holder=Holder(generation=5)), T + 60 * SECOND)
+    up = at(stream, Seen(holder=holder(generation=5)), T + 60 * SECOND)
     assert (up.action, up.stream.generation, up.stream.restarts) == (Action.LAUNCH, 6, 1)
 
 
@@ -214,7 +214,7 @@ def test_a_new_version_that_fails_is_rolled_back_to_the_stable_one() -> None:
     stream = like(RUNNING, stable="old")
     back = at(stream, gone(code=EXIT_PERSON, error="PEN-JOB-005 x")).stream
     assert (back.phase, back.version, back.rolled_back) == (Phase.BACKOFF, "old", "new")
-    up = at(back, Seen(holder=Holder(generation=5)), T)
+    up = at(back, Seen(holder=holder(generation=5)), T)
     assert (up.action, up.stream.version) == (Action.LAUNCH, "old")
     again = at(like(up.stream, driver=SLOT), gone(code=EXIT_PERSON, error="PEN-CKP-016 y")).stream
     assert again.phase is Phase.FAILED
@@ -240,16 +240,16 @@ def test_a_gate_that_stopped_a_job_rolls_nothing_back() -> None:
 
 def test_a_fenced_driver_is_not_restarted_while_the_holder_lives() -> None:
     """The supervisor attaches to the holder, and takes over when it is gone; no failure is counted."""
-    holder = Holder(handle={"host": "h", "pid": 9, "start": "2"}, generation=7)
-    seen = Seen(life=Life.GONE, exit=Exit(code=EXIT_FENCED), holder=holder)
+    other = holder(handle={"host": "h", "pid": 9, "start": "2"}, generation=7)
+    seen = Seen(life=Life.GONE, exit=Exit(code=EXIT_FENCED), holder=other)
     attached = at(RUNNING, seen).stream
-    assert attached.driver == DriverSlot(generation=7, at=T, handle=holder.handle, foreign=True)
+    assert attached.driver == DriverSlot(generation=7, at=T, handle=other.handle, foreign=True)
     assert attached.phase is Phase.RUNNING
     later = at(attached, Seen(life=Life.RUNS, beat=Beat(still_for=0)), T + HOUR)
     assert later.action is Action.NOTHING
     free = at(attached, Seen(life=Life.GONE)).stream
     assert free.failures == ()
-    launched = at(free, Seen(holder=Holder(generation=7)))
+    launched = at(free, Seen(holder=holder(generation=7)))
     assert (launched.action, launched.stream.generation) == (Action.LAUNCH, 8)
 
 
@@ -331,7 +331,7 @@ def test_a_driver_in_sight_that_is_silent_is_shown_within_20_seconds_and_not_kil
 
 
 RIVAL = {"host": "h", "pid": 99, "start": "3"}
-TAKEN = {"holder": Holder(handle=RIVAL, generation=5), "rival": RIVAL}
+TAKEN = {"holder": holder(handle=RIVAL, generation=5), "rival": RIVAL}
 
 
 def test_a_take_over_by_hand_is_not_fought() -> None:
@@ -352,7 +352,7 @@ def test_a_driver_that_a_person_started_during_a_pause_is_not_fought() -> None:
     step = at(paused, Seen(**TAKEN), T + SECOND)
     assert (step.action, step.stream.generation) == (Action.NOTHING, 5)
     assert step.stream.driver == DriverSlot(generation=5, at=T + SECOND, handle=RIVAL, foreign=True)
-    assert at(paused, Seen(holder=Holder(handle=RIVAL, generation=5)), T + SECOND).action is Action.LAUNCH
+    assert at(paused, Seen(holder=holder(handle=RIVAL, generation=5)), T + SECOND).action is Action.LAUNCH
 
 
 def like_slot(**changes: object) -> DriverSlot:

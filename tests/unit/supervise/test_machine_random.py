@@ -6,16 +6,16 @@ from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from policy_samples import POLICY, SECOND
+from policy_samples import POLICY, SECOND, holder
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import EXIT_FENCED, EXIT_PERSON, CommandRefused
 from penstock.supervise.commands import Command, CommandResult, Verb, fold
-from penstock.supervise.machine import Action, Beat, Exit, Holder, Life, Seen, step
+from penstock.supervise.machine import Action, Beat, Exit, Life, Seen, step
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
-from penstock.supervise.stream import Phase, Stream, Wish
+from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
 HOUR = 3_600 * SECOND
 T = 10 * HOUR
@@ -49,9 +49,9 @@ class World(RuleBasedStateMachine):
         order = StreamOrders(StreamRecords(store, "j"), g).look()
         return order.stop
 
-    def _holder(self) -> Holder:
+    def _holder(self) -> DriverSlot:
         handle = None if self.by_hand is None else {**HANDLE, "pid": 100 + self.hands}
-        return Holder(generation=self.log_generation, handle=handle)
+        return holder(generation=self.log_generation, handle=handle)
 
     @rule(noticed=st.booleans())
     def somebody_takes_over(self, *, noticed: bool) -> None:

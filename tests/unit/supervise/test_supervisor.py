@@ -19,8 +19,7 @@ from penstock.checkpoint.control_records import Records
 from penstock.errors import ConfigError, EnvironmentUnfit
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Verb
-from penstock.supervise.launcher import Look
-from penstock.supervise.machine import Exit, Life, Policy
+from penstock.supervise.machine import Exit, Life, Policy, Seen
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 from penstock.supervise.supervisor import Supervisor
 from penstock.supervise.versions import Versions
@@ -91,7 +90,7 @@ def test_a_launch_that_was_not_written_down_is_found_again(mine: Supervisor, dri
     """The supervisor was killed between the launch and the note."""
     slot = DriverSlot(generation=3, at=mine.clock.wall(), host=socket.gethostname(), version="v")
     put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(Life.RUNS, handle=HANDLE)
+    drivers.sees = Seen(Life.RUNS, handle=HANDLE)
     mine.tick()
     driver = records(mine).newest().driver
     assert driver is not None
@@ -106,12 +105,12 @@ def test_only_what_we_started_is_ended_and_buried(
     """What a driver of ours left behind is ended before the next one starts; a terminal of somebody else is not."""
     slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, foreign=foreign)
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(Life.RUNS)
+    drivers.sees = Seen(Life.RUNS)
     clock.now += 3_600 * SECOND
     mine.tick()
     assert drivers.killed == ([] if foreign else [HANDLE])
     drivers.killed.clear()
-    drivers.sees = Look(Life.GONE, exit=Exit(code=1))
+    drivers.sees = Seen(Life.GONE, exit=Exit(code=1))
     mine.tick()
     assert drivers.killed == ([] if foreign else [HANDLE])
 
@@ -124,7 +123,7 @@ def test_a_supervisor_without_the_copy_of_the_code_runs_what_is_there_now(
     mine.tick()
     before = records(mine).newest().version
     shutil.rmtree(mine.root / "_versions")
-    drivers.sees = Look(Life.GONE, exit=Exit(code=75, error="gone"))
+    drivers.sees = Seen(Life.GONE, exit=Exit(code=75, error="gone"))
     for _ in range(4):
         clock.now += 3_600 * SECOND
         mine.tick()
@@ -148,7 +147,7 @@ def test_versions_that_another_stream_runs_are_kept(mine: Supervisor, drivers: D
     for number, job in enumerate(["runs", "stable", *(["j"] * 14)]):
         jobs.write_text(f"{number}\n")
         ask(mine, Verb.RESTART if number > 2 else Verb.START, str(number), job)
-        drivers.sees = Look(Life.GONE, exit=Exit(code=0)) if job == "j" else Look(Life.RUNS)
+        drivers.sees = Seen(Life.GONE, exit=Exit(code=0)) if job == "j" else Seen(Life.RUNS)
         mine.tick()
         clock.now += 3_600 * SECOND
         if job == "stable":

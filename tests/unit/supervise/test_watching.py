@@ -9,8 +9,8 @@ from policy_samples import POLICY, SECOND
 from supervisor_samples import HANDLE, Drivers, put, records
 
 from penstock.runtime.process.heartbeat import StatusRecords
-from penstock.supervise.launcher import Handle, Look
-from penstock.supervise.machine import Life
+from penstock.supervise.launcher import Handle
+from penstock.supervise.machine import Life, Seen
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import ManualClock
@@ -26,7 +26,7 @@ def test_a_status_that_is_not_of_the_driver_does_not_end_it(
     """Senseless, empty or another's: long after the start the driver's own record, the one before, stays in force."""
     slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, version="v")
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(life)
+    drivers.sees = Seen(life)
     clock.now += POLICY.start_within + 1
     StatusRecords(mine.store, "j").put({"generation": 3, "at": clock.wall()})
     if not fresh:
@@ -44,7 +44,7 @@ def test_the_status_of_the_driver_before_is_no_sign_of_life(
     """One that was just started and says nothing is killed after a while, whatever the one before has said."""
     slot = DriverSlot(generation=3, at=clock.wall(), handle=HANDLE, version="v")
     put(mine, Stream(wish=Wish.RUN, phase=Phase.SUBMITTING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(Life.RUNS)
+    drivers.sees = Seen(Life.RUNS)
     StatusRecords(mine.store, "j").put({"generation": 2, "at": clock.wall()})
     mine.tick()
     assert (drivers.killed, records(mine).newest().phase) == ([], Phase.SUBMITTING)
@@ -79,7 +79,7 @@ def test_a_foreign_driver_is_told_from_one_of_another_container(
     handle: Handle = {"host": "pod", "pid": 7, "start": "1", "namespace": namespace}
     slot = DriverSlot(generation=3, at=clock.wall(), handle=handle, foreign=True)
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(Life.UNKNOWN)
+    drivers.sees = Seen(Life.UNKNOWN)
     clock.now += POLICY.start_within + 1
     StatusRecords(mine.store, "j").put({"at": clock.wall(), "holder": f"pod:7:1:{other}"})
     mine.tick()
@@ -93,7 +93,7 @@ def test_a_foreign_driver_out_of_sight_that_another_replaced_is_not_watched_on(
     first: Handle = {"host": "elsewhere", "pid": 7, "start": "1"}
     slot = DriverSlot(generation=3, at=clock.wall(), handle=first, foreign=True)
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(Life.UNKNOWN)
+    drivers.sees = Seen(Life.UNKNOWN)
     clock.now += POLICY.start_within + 1
     for holder in ("elsewhere:7:1", "third:8:1"):
         StatusRecords(mine.store, "j").put({"at": clock.wall(), "holder": holder})
@@ -122,7 +122,7 @@ def test_a_stream_leaves_a_machine_that_went_down(
     monkeypatch.setattr(clock, "monotonic", lambda: clock.now / SECOND)
     slot = DriverSlot(generation=3, at=clock.wall(), host="elsewhere", version="v", handle=HANDLE)
     put(mine, Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=3, driver=slot, launches=1))
-    drivers.sees = Look(Life.UNKNOWN)
+    drivers.sees = Seen(Life.UNKNOWN)
     beats = StatusRecords(mine.store, "j")
     for _ in range(5):
         beats.put({"generation": 3, "at": clock.wall(), "holder": "elsewhere:7:1"})

@@ -30,9 +30,9 @@ from penstock.runtime.process.os_processes import (
 )
 from penstock.runtime.process.project import Project
 from penstock.supervise.autostart import without_airflow
-from penstock.supervise.launcher import Handle, LaunchOrder, Look, run_words
+from penstock.supervise.launcher import Handle, LaunchOrder, run_words
 from penstock.supervise.launchers.submit import submit_environment, submit_words
-from penstock.supervise.machine import Exit, Life
+from penstock.supervise.machine import Exit, Life, Seen
 from penstock.supervise.stream import DriverSlot
 
 __all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit"]
@@ -87,24 +87,24 @@ class LocalLauncher:
         self._children[child.pid] = child
         return self._handle(child.pid, scratch)
 
-    def look(self, job: str, slot: DriverSlot, logs: Path) -> Look:
+    def look(self, job: str, slot: DriverSlot, logs: Path) -> Seen:
         """Return whether the driver's process runs."""
         if not self._is_here({"host": slot.host} if slot.handle is None else slot.handle):
             # Its process is out of sight; all machines see the folder in which it logs how it ends.
             ending = None if slot.foreign else read_exit(logs, slot.generation, None)
-            return Look(Life.UNKNOWN) if ending in (None, Exit()) else Look(Life.GONE, ending)
+            return Seen(Life.UNKNOWN) if ending in (None, Exit()) else Seen(Life.GONE, ending)
         if slot.handle is None:
             handle = self._find(job, slot.generation, logs.parent.parent)
             if handle is None:
-                return Look(Life.GONE, Exit(error="it was never started"))
-            return Look(Life.RUNS, handle=handle)
+                return Seen(Life.GONE, Exit(error="it was never started"))
+            return Seen(Life.RUNS, handle=handle)
         pid, start = int(str(slot.handle["pid"])), str(slot.handle["start"])
         child = self._children.get(pid)
         if (child is None or child.poll() is None) and process_runs(pid, start):
-            return Look(Life.RUNS)
+            return Seen(Life.RUNS)
         self._children.pop(pid, None)
         code = child.poll() if child is not None else None  # it may have ended between the two questions
-        return Look(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
+        return Seen(Life.GONE, None if slot.foreign else read_exit(logs, slot.generation, code))
 
     def kill(self, handle: Handle) -> bool:
         """End all processes of the driver's session, and delete what Spark has left in its temporary folder."""

@@ -16,9 +16,9 @@ import pytest
 
 from penstock.errors import CommitUnknown, GateStopped, StorageFull, StorageUnavailable
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start, session_members
-from penstock.supervise.launcher import LaunchOrder, Look, run_words
+from penstock.supervise.launcher import LaunchOrder, run_words
 from penstock.supervise.launchers.local import LocalLauncher, log_files, read_exit
-from penstock.supervise.machine import Exit, Life
+from penstock.supervise.machine import Exit, Life, Seen
 from penstock.supervise.stream import DriverSlot, StartOptions, Stream, Wish
 from tools.waiting import until
 
@@ -267,13 +267,13 @@ def test_a_driver_is_killed_with_all_it_has(small):
     launcher = LocalLauncher()
     slot, handle, logs = begun(launcher, small)
     child = first_event(logs)["child"]
-    assert launcher.look("flights", slot, logs) == Look(Life.RUNS)
+    assert launcher.look("flights", slot, logs) == Seen(Life.RUNS)
     assert set(session_members(handle["pid"])) == {handle["pid"], child}
     launcher.kill(handle)
     assert session_members(handle["pid"]) == []
-    assert launcher.look("flights", slot, logs) == Look(Life.GONE, Exit())
+    assert launcher.look("flights", slot, logs) == Seen(Life.GONE, Exit())
     launcher.kill(handle)
-    assert launcher.look("flights", slot, logs) == Look(Life.GONE, Exit())
+    assert launcher.look("flights", slot, logs) == Seen(Life.GONE, Exit())
 
 
 @pytest.mark.fault("F62")
@@ -333,7 +333,7 @@ def test_a_driver_that_ends_while_it_is_looked_at_has_its_exit_code(small):
         return None if len(polls) == 1 else child.poll()
 
     launcher._children[handle["pid"]] = SimpleNamespace(poll=poll)
-    assert launcher.look("flights", slot, logs) == Look(Life.GONE, Exit(code=70, error="trouble"))
+    assert launcher.look("flights", slot, logs) == Seen(Life.GONE, Exit(code=70, error="trouble"))
 
 
 def test_another_supervisor_finds_the_driver_by_its_handle(small):
@@ -341,10 +341,10 @@ def test_another_supervisor_finds_the_driver_by_its_handle(small):
     slot, handle, logs = begun(LocalLauncher(), small)
     first_event(logs)
     other = LocalLauncher()
-    assert other.look("flights", slot, logs) == Look(Life.RUNS)
+    assert other.look("flights", slot, logs) == Seen(Life.RUNS)
     other.kill(handle)
     assert session_members(handle["pid"]) == []
-    assert other.look("flights", slot, logs) == Look(Life.GONE, Exit())
+    assert other.look("flights", slot, logs) == Seen(Life.GONE, Exit())
     with log_files(logs, 3)[0].open("a") as file:
         file.write(json.dumps(failed("PEN-OPR-002")) + "\n")
     assert other.look("flights", slot, logs).exit == Exit(code=75, error="PEN-OPR-002 it broke")
@@ -357,7 +357,7 @@ def test_a_driver_whose_handle_was_never_recorded_is_found(small):
     begun(LocalLauncher(), small, job="arrivals")
     first_event(logs)
     lost = DriverSlot(generation=3, at=0, host=HERE)
-    assert LocalLauncher().look("flights", lost, logs) == Look(Life.RUNS, handle=handle)
+    assert LocalLauncher().look("flights", lost, logs) == Seen(Life.RUNS, handle=handle)
 
 
 def test_a_driver_that_was_never_started_is_gone(small):
@@ -382,12 +382,12 @@ def test_of_a_driver_on_another_host_nothing_can_be_told(tmp_path, handle):
     """Never a guess, and never a kill."""
     launcher = LocalLauncher()
     slot = DriverSlot(generation=3, at=0, host="elsewhere", handle=handle)
-    assert launcher.look("flights", slot, tmp_path) == Look(Life.UNKNOWN)
+    assert launcher.look("flights", slot, tmp_path) == Seen(Life.UNKNOWN)
     write_logs(tmp_path, BATCH)
-    assert launcher.look("flights", slot, tmp_path) == Look(Life.UNKNOWN)
+    assert launcher.look("flights", slot, tmp_path) == Seen(Life.UNKNOWN)
     write_logs(tmp_path, BATCH, ended("finished"))  # on a disk that both machines see
-    assert launcher.look("flights", slot, tmp_path) == Look(Life.GONE, Exit(code=0, finished=True))
-    assert launcher.look("flights", slot.model_copy(update={"foreign": True}), tmp_path) == Look(Life.UNKNOWN)
+    assert launcher.look("flights", slot, tmp_path) == Seen(Life.GONE, Exit(code=0, finished=True))
+    assert launcher.look("flights", slot.model_copy(update={"foreign": True}), tmp_path) == Seen(Life.UNKNOWN)
 
 
 def test_a_handle_of_another_host_is_not_killed_here(small):
@@ -395,7 +395,7 @@ def test_a_handle_of_another_host_is_not_killed_here(small):
     launcher = LocalLauncher()
     slot, handle, logs = begun(launcher, small)
     launcher.kill(handle | {"host": "elsewhere"})
-    assert launcher.look("flights", slot, logs) == Look(Life.RUNS)
+    assert launcher.look("flights", slot, logs) == Seen(Life.RUNS)
 
 
 def test_a_driver_in_another_namespace_of_this_host_is_as_one_on_another_machine(small):
@@ -404,10 +404,10 @@ def test_a_driver_in_another_namespace_of_this_host_is_as_one_on_another_machine
     slot, handle, logs = begun(launcher, small)
     for start in (handle["start"], "1"):
         there = handle | {"namespace": "1", "start": start}
-        assert LocalLauncher().look("flights", slot.model_copy(update={"handle": there}), logs) == Look(Life.UNKNOWN)
+        assert LocalLauncher().look("flights", slot.model_copy(update={"handle": there}), logs) == Seen(Life.UNKNOWN)
         assert launcher.kill(there) is False
     unnamed = {key: handle[key] for key in ("host", "pid", "start")}  # as an earlier version wrote it
-    assert launcher.look("flights", slot.model_copy(update={"handle": unnamed}), logs) == Look(Life.RUNS)
+    assert launcher.look("flights", slot.model_copy(update={"handle": unnamed}), logs) == Seen(Life.RUNS)
 
 
 def test_a_process_that_has_got_the_drivers_number_is_not_the_driver(small):
@@ -417,7 +417,7 @@ def test_a_process_that_has_got_the_drivers_number_is_not_the_driver(small):
     child = first_event(logs)["child"]
     before = handle | {"start": str(int(handle["start"]) - 1)}
     other = LocalLauncher()
-    assert other.look("flights", DriverSlot(generation=9, at=0, host=HERE, handle=before), logs) == Look(
+    assert other.look("flights", DriverSlot(generation=9, at=0, host=HERE, handle=before), logs) == Seen(
         Life.GONE, Exit()
     )
     other.kill(before)
@@ -431,7 +431,7 @@ def test_what_a_dead_driver_left_behind_is_ended(small):
     slot, handle, logs = begun(launcher, small)
     child = first_event(logs)["child"]
     os.kill(handle["pid"], signal.SIGKILL)
-    assert gone(launcher, slot, logs) == Look(Life.GONE, Exit())
+    assert gone(launcher, slot, logs) == Seen(Life.GONE, Exit())
     assert session_members(handle["pid"]) == [child]
     launcher.kill(handle)
     assert session_members(handle["pid"]) == []
@@ -443,7 +443,7 @@ def test_of_a_foreign_driver_no_exit_is_read(small):
     slot, _, logs = begun(launcher, small, wish=Wish.DRAIN)
     gone(launcher, slot, logs)
     foreign = slot.model_copy(update={"foreign": True})
-    assert launcher.look("flights", foreign, logs) == Look(Life.GONE)
+    assert launcher.look("flights", foreign, logs) == Seen(Life.GONE)
 
 
 def test_a_start_that_fails_is_an_oserror(small):
