@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.checkpoint.log.entries import END_OF_TIME
+from penstock.runtime.inspect.job_status import KeptCheckpoint
 from penstock.ui.driver_log import Spent
 from penstock.ui.formatting import quantity, size, span
-from penstock.ui.model import Batch, JobView
+from penstock.ui.model import JobView
 
 __all__ = ["Chart", "charts_of"]
 
@@ -48,7 +49,7 @@ class Chart:
 
 def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
     """Return the pictures of the batches that were read; one about which nothing is known is left out."""
-    batches = [batch for batch in view.batches if not batch.kept.undone]
+    batches = [batch for batch in view.batches if not batch.undone]
     if not batches:
         return []
     charts = [
@@ -62,7 +63,7 @@ def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
 
 
 def _chart(
-    batches: Sequence[Batch],
+    batches: Sequence[KeptCheckpoint],
     name: str,
     title: str,
     unit: str,
@@ -83,18 +84,18 @@ def _chart(
     )
 
 
-def _phases(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:
+def _phases(batches: Sequence[KeptCheckpoint], spent: Mapping[int, Spent]) -> dict[str, Values]:
     """Return milliseconds by phase; those of the Commit where the driver's log does not have the batch any more."""
-    timings = [spent[n].timings if (n := batch.report.batch) in spent else batch.timings for batch in batches]
+    timings = [spent[n].timings if (n := batch.report.batch) in spent else batch.commit.timings for batch in batches]
     return {phase: tuple(timing.get(phase) for timing in timings) for phase in _PHASES}
 
 
-def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
+def _rows(batches: Sequence[KeptCheckpoint]) -> dict[str, Values]:
     counts = {
         "read": [batch.report.rows for batch in batches],
         "output": [sum(batch.report.output.values()) for batch in batches],
         "late": [sum(batch.report.late.values()) for batch in batches],
-        "quarantined": [batch.quarantined for batch in batches],
+        "quarantined": [sum(c.get("quarantined", 0) for c in b.commit.accounting.values()) for b in batches],
         "held": [sum(batch.report.held.values()) for batch in batches],
     }
     series = {name: tuple(map(float, values)) for name, values in counts.items()}
@@ -102,11 +103,11 @@ def _rows(batches: Sequence[Batch]) -> dict[str, Values]:
     return {name: values for name, values in series.items() if name in ("read", "output") or any(values)}
 
 
-def _left(batches: Sequence[Batch], spent: Mapping[int, Spent]) -> dict[str, Values]:
+def _left(batches: Sequence[KeptCheckpoint], spent: Mapping[int, Spent]) -> dict[str, Values]:
     return {"left": tuple(spent[n].left if (n := b.report.batch) in spent else None for b in batches)}
 
 
-def _watermarks(view: JobView, batches: Sequence[Batch]) -> Chart:
+def _watermarks(view: JobView, batches: Sequence[KeptCheckpoint]) -> Chart:
     """Return the batch's time minus each step's watermark, in seconds; with old data, the watermark itself."""
     steps = dict.fromkeys(step for batch in batches for step in batch.report.watermarks)
     old = view.is_replay
@@ -121,9 +122,10 @@ def _watermarks(view: JobView, batches: Sequence[Batch]) -> Chart:
     return _chart(batches, "watermark", title, unit, series)
 
 
-def _sizes(batches: Sequence[Batch]) -> dict[str, Values]:
-    steps = dict.fromkeys(step for batch in batches for step in batch.state)
-    return {step: tuple(batch.state.get(step) for batch in batches) for step in steps}
+def _sizes(batches: Sequence[KeptCheckpoint]) -> dict[str, Values]:
+    sizes = [batch.commit.written for batch in batches]
+    kinds = dict.fromkeys(kind for written in sizes for kind in written if kind.startswith("state:"))
+    return {kind.partition(":")[2]: tuple(written.get(kind) for written in sizes) for kind in kinds}
 
 
 def _in_words(unit: str, series: Mapping[str, Values]) -> str:

@@ -18,7 +18,7 @@ from penstock.ui.error_texts import Trouble
 from penstock.ui.flow import Flow, flow_of
 from penstock.ui.formatting import finite, total
 
-__all__ = ["Batch", "JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
+__all__ = ["JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
 
 _HOUR = 3_600_000_000
 _OLD = 48 * _HOUR  # of delay: beyond it a job reads old data, and its delay says nothing
@@ -57,8 +57,8 @@ _STATE_TONES = {
 class Reading:
     """The facts of one job, read by the functions that the commands use.
 
-    `asked` says whether anybody ever asked anything of the stream. `history` are its kept records, oldest first.
-    `kept` and `commits` go together, oldest first. `in_force` is the Commit that the job resumes from, and `published`
+    `asked` says whether anybody ever asked anything of the stream. `history` are its kept records, and `kept` the kept
+    batches, oldest first. `in_force` is the Commit that the job resumes from, and `published`
     the newest batch that each sink is known to show.
     """
 
@@ -71,7 +71,6 @@ class Reading:
     limits: Limits
     history: Sequence[tuple[int, Stream]] = ()
     kept: Sequence[KeptCheckpoint] = ()
-    commits: Sequence[Commit] = ()
     in_force: Commit | None = None
     published: Mapping[str, int] = field(default_factory=dict)
     saves: Mapping[str, int] = field(default_factory=dict)
@@ -94,22 +93,6 @@ class Unit:
     def fine(self) -> bool:
         """Return whether no rule that decides has failed."""
         return self.status in _FINE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """One kept batch.
-
-    `timings` are milliseconds by phase in the Commit, and `took` is their sum, None where it has none. `quarantined`
-    counts rows, and `state` is the size of each step's state in bytes.
-    """
-
-    report: BatchReport
-    timings: Mapping[str, float]
-    took: float | None
-    quarantined: int
-    state: Mapping[str, int]
-    kept: KeptCheckpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +142,7 @@ class JobView:
     judged: Judged | None
     failures: int
     error: Trouble | None
-    batches: tuple[Batch, ...]
+    batches: tuple[KeptCheckpoint, ...]
     steps: tuple[Step, ...]
     units: tuple[Unit, ...]
     changes: tuple[Stream, ...]
@@ -198,7 +181,6 @@ def view_of(reading: Reading) -> JobView:
     """Return what the pages show of what was read."""
     status, stream = reading.status, reading.stream
     newest = status.last
-    batches = tuple(_batch(kept, commit) for kept, commit in zip(reading.kept, reading.commits, strict=True))
     watermark, delay = _watermark(status.watermarks, reading.now)
     runs = status.state is JobState.RUNNING
     rate = status.record.get("rows_per_second")
@@ -215,27 +197,16 @@ def view_of(reading: Reading) -> JobView:
         idle_for=None if newest is None else reading.now - newest.time,
         watermark=watermark,
         delay=delay,
-        judged=_judged(batches, status.record.get("judged")),
+        judged=_judged(reading.kept, status.record.get("judged")),
         failures=sum(at > reading.now - _HOUR for at in stream.failures),
         error=Trouble.told(status.error),
-        batches=batches,
+        batches=tuple(reading.kept),
         steps=tuple(_steps(reading)),
-        units=tuple(_newest_units(reading.commits)),
+        units=tuple(_newest_units(reading.kept)),
         changes=tuple(_changes(reading.history)),
         sources=sources_of(reading.in_force, status.record.get("left")),
         sinks=sinks_of(reading.in_force, reading.published, status.record.get("tables")),
         flow=flow_of(status.record.get("graph")),
-    )
-
-
-def _batch(kept: KeptCheckpoint, commit: Commit) -> Batch:
-    return Batch(
-        report=kept.report,
-        timings=commit.timings,
-        took=sum(commit.timings.values()) or None,
-        quarantined=sum(counts.get("quarantined", 0) for counts in commit.accounting.values()),
-        state={kind.partition(":")[2]: n for kind, n in commit.written.items() if kind.startswith("state:")},
-        kept=kept,
     )
 
 
@@ -247,7 +218,7 @@ def _watermark(marks: Mapping[str, int | None], now: int) -> tuple[int | None, i
     return least, None if least >= END_OF_TIME else now - least
 
 
-def _judged(batches: Sequence[Batch], record: object) -> Judged | None:
+def _judged(batches: Sequence[KeptCheckpoint], record: object) -> Judged | None:
     """Return the newest verdicts of the batches that were read; else those that the driver's record tells of."""
     for batch in reversed(batches):
         if batch.report.verdicts:
@@ -276,11 +247,11 @@ def _units(commit: Commit) -> Iterator[Unit]:
         )
 
 
-def _newest_units(commits: Sequence[Commit]) -> list[Unit]:
+def _newest_units(batches: Sequence[KeptCheckpoint]) -> list[Unit]:
     """Return the units judged last, newest first: by batch, and in one by the end of the window."""
     units: list[Unit] = []
-    for commit in reversed(commits):
-        units += sorted(_units(commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
+    for batch in reversed(batches):
+        units += sorted(_units(batch.commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
         if len(units) >= _NEWEST_UNITS:
             break
     return units[:_NEWEST_UNITS]
@@ -291,12 +262,12 @@ _NO_STEPS = frozenset({"source", "filter", "check", "batches"})
 
 
 def _steps(reading: Reading) -> Iterator[Step]:
-    if not reading.commits:
+    if not reading.kept:
         return
-    newest = reading.commits[-1]
+    newest = reading.kept[-1].commit
     totals: Counter[tuple[str, str]] = Counter()
-    for commit in reading.commits:
-        for name, counts in commit.accounting.items():
+    for batch in reading.kept:
+        for name, counts in batch.commit.accounting.items():
             kind, _, step = name.partition(":")
             if kind not in _NO_STEPS:
                 totals.update({(step, count): n for count, n in counts.items()})

@@ -164,7 +164,6 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             limits=Limits(rows=settings.limits.rows),
             history=changes,
             kept=kept,
-            commits=[checkpoint.commit for checkpoint in recovered.kept] if recovered is not None else [],
             in_force=recovered.commit if recovered is not None else None,
             published=recovered.known if recovered is not None else {},
             saves=recovered.saves.batches if recovered is not None else {},

@@ -9,7 +9,6 @@ from checkpoint_samples import commit
 from project_samples import make_project
 from ui_site import NOW, SECOND, Site, read
 
-from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
 from penstock.errors import ComputeFailed
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
@@ -38,15 +37,11 @@ def batch(number, mark=NOW - 65 * SECOND, **more):
 
 
 def charts(*commits, spent=None, undone=()):
-    kept = [
-        KeptCheckpoint(report=BatchReport.of(c), missing=None, undone=c.batch in undone, saved=(), rewritten=c.written)
-        for c in commits
-    ]
+    kept = [KeptCheckpoint(commit=c, missing=None, undone=c.batch in undone, saved=()) for c in commits]
     marks = commits[-1].watermarks_out if commits else {}
     status = JobStatus(job="orders", state=JobState.RUNNING, watermarks=marks)
     view = view_of(
-        Reading(job="orders", now=NOW, asked=True, supervised=True, stream=Stream(), status=status, limits=Limits(), kept=kept,
-                commits=commits)
+        Reading(job="orders", now=NOW, asked=True, supervised=True, stream=Stream(), status=status, limits=Limits(), kept=kept)
     )  # fmt: skip
     return {chart.name: chart for chart in charts_of(view, spent or {})}
 

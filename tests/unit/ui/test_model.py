@@ -28,9 +28,7 @@ HELD = StagedFile(path="a", size=10, rows=4, checksum="x", stats={})
 
 def kept(entry, *, undone=False, missing=None):
     """Return what is told of a Commit that is kept."""
-    return KeptCheckpoint(
-        report=BatchReport.of(entry), missing=missing, undone=undone, saved=(), rewritten=entry.written
-    )
+    return KeptCheckpoint(commit=entry, missing=missing, undone=undone, saved=())
 
 
 def batch(number, rows=10, **more):
@@ -54,7 +52,6 @@ def view(*commits, status=None, stream=None, undone=(), **more):
             stream=stream or Stream(),
             status=JobStatus(job="orders", **facts),
             kept=[kept(c, undone=c.batch in undone) for c in commits],
-            commits=commits,
             **{"asked": True, "limits": Limits(), **more},
         )
     )

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from penstock.checkpoint.log.batch_report import BatchReport, Totals, moment
@@ -94,7 +95,7 @@ class JobStatus:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KeptCheckpoint:
     """Hold one Commit that the log keeps.
 
@@ -103,13 +104,17 @@ class KeptCheckpoint:
     `kept` it can be named by its batch; else only by a name that it was saved under.
     """
 
-    report: BatchReport
+    commit: Commit
     missing: str | None
     undone: bool
     saved: tuple[str, ...]
-    rewritten: Mapping[str, int]
     stored: StoredState | None = None
     kept: bool = True
+
+    @cached_property
+    def report(self) -> BatchReport:
+        """Return the report on its batch."""
+        return BatchReport.of(self.commit)
 
     @property
     def restorable(self) -> bool:
@@ -131,7 +136,7 @@ class KeptCheckpoint:
             "missing": self.missing,
             "undone": self.undone,
             "saved": list(self.saved),
-            "written_bytes": dict(self.rewritten),
+            "written_bytes": dict(self.commit.written),
             "trouble": self.trouble,
             "kept": self.kept,
             "state": None if self.stored is None else self.stored.to_json(),
@@ -203,11 +208,10 @@ def kept_checkpoints(
     is_there = (folder / "state").presence()
     checkpoints = [
         KeptCheckpoint(
-            report=BatchReport.of(kept.commit),
+            commit=kept.commit,
             missing=_missing(folder, kept.commit, is_there),
             undone=kept.batch in undone,
             saved=tuple(saved.get(kept.batch, ())),
-            rewritten=kept.commit.written,
         )
         for kept in recovered.kept
     ]
@@ -224,27 +228,16 @@ def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint],
         return None
     checkpoints, recovered = known
     states = StoredStates(settings.root / job)
-    commits = {kept.batch: kept.commit for kept in recovered.kept}
-    points = [replace(point, stored=states.of(commits[point.report.batch])) for point in checkpoints]
-    names: dict[int, list[str]] = {}
-    saves = recovered.saves.readable()
-    for name, commit in saves.items():
-        if commit.batch not in commits:
-            names.setdefault(commit.batch, []).append(name)
-    for saved in names.values():
-        commit = saves[saved[0]]
-        points.append(
-            KeptCheckpoint(
-                report=BatchReport.of(commit),
-                missing=None,
-                undone=False,
-                saved=tuple(saved),
-                rewritten=commit.written,
-                stored=states.of(commit),
-                kept=False,
+    points = {point.commit.batch: replace(point, stored=states.of(point.commit)) for point in checkpoints}
+    for name, commit in recovered.saves.readable().items():
+        if commit.batch not in points:
+            stored = states.of(commit)
+            points[commit.batch] = KeptCheckpoint(
+                commit=commit, missing=None, undone=False, saved=(), stored=stored, kept=False
             )
-        )
-    return sorted(points, key=lambda point: point.report.batch), recovered
+        if not points[commit.batch].kept:
+            points[commit.batch] = replace(points[commit.batch], saved=(*points[commit.batch].saved, name))
+    return [points[batch] for batch in sorted(points)], recovered
 
 
 def _state(view: View, record: Mapping[str, Any], age: float | None, patience: float) -> JobState:
