@@ -56,17 +56,17 @@ def compact(reader: StateReader, plan: CompactionPlan, part: Part) -> Merged:
     schema = reader.schema(plan.part)
     assert schema is not None
     tables = [conform(table, schema) for table in tables]
-    rows = _merged(reader, part, tables, drop_deleted=plan.oldest)
+    rows = _merged(part, tables, drop_deleted=plan.oldest)
     ends = {ends for table in tables for ends in _ends(table)}
     return Merged(rows, bound, indivisible=len(ends) == 1)
 
 
-def _merged(reader: StateReader, part: Part, tables: list[pa.Table], *, drop_deleted: bool) -> pa.Table:
+def _merged(part: Part, tables: list[pa.Table], *, drop_deleted: bool) -> pa.Table:
     """Merge tables of a part, oldest first, as its merge kind says."""
     if part.merge is Merge.LATEST:
         return latest(tables, part.identity, drop_deleted=drop_deleted)
     if part.merge is Merge.APPEND:
-        return reader.untrimmed(part, sort_rows(pa.concat_tables(tables)))
+        return sort_rows(pa.concat_tables(tables))
     assert part.combine is not None
     return part.combine(tables)
 

@@ -62,7 +62,7 @@ def live_rows(
 ) -> Iterator[pa.Table]:
     """Yield the rows of a part as one sorted run would have them, about `at_once` bytes at a time.
 
-    There are neither tombstones nor trimmed rows among them. A part that is not in `parts` is read as it is.
+    There are no tombstones among them. A part that is not in `parts` is read as it is.
     """
     runs = reader.manifest.chain(part)
     if part not in parts:

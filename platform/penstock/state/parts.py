@@ -5,7 +5,7 @@ part's *merge kind*:
 
 LATEST: the newest row hides the older. A tombstone (`_deleted`) hides them too, and goes with the oldest.
 COMBINE: a function merges them. Rows below the part's floor never reach it.
-APPEND: all are kept, in the order in which they were appended, until the floor or a `Trim` lets them go.
+APPEND: all are kept, in the order in which they were appended, until the floor lets them go.
 
 The manifest says it too (`PARTS` among its facts), so that a state can be read without the job's code.
 """
@@ -19,7 +19,7 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["PARTS", "Combine", "Merge", "Part", "Trim", "by_name", "described"]
+__all__ = ["PARTS", "Combine", "Merge", "Part", "by_name", "described"]
 
 PARTS = "parts"
 """The fact of a manifest that describes the parts of its state, by name."""
@@ -40,26 +40,11 @@ class Merge(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trim:
-    """The rule for rows of an appending part that are over for their key.
-
-    The part `part`, of kind LATEST and with the same identity, has a row for each key in group 0. Rows whose column
-    `by` is below its column `floor` are over, and so are all rows of a key without such a row; null lets none go.
-    Both columns are int64. A key's floor may never fall. After its row was removed, a new floor has to be above all
-    older rows of the key and not above new ones. A number that counts arrivals does that.
-    """
-
-    part: str
-    floor: str
-    by: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Describe a part of a state.
 
     `identity` are the columns that, beside `_group`, say whose a row is.
-    `combine` is the function of a part of kind COMBINE, `trim` says what goes of one of kind APPEND.
+    `combine` is the function of a part of kind COMBINE.
     `table` is the table that shows its rows to people, as the step names it. It is None where the step rebuilds them
     from those of other parts.
     """
@@ -68,21 +53,17 @@ class Part:
     identity: tuple[str, ...]
     merge: Merge
     combine: Combine | None = None
-    trim: Trim | None = None
     table: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a function or a trim that the merge kind has no use for, or lacks."""
+        """Raise ValueError for a function that the merge kind has no use for, or lacks."""
         if (self.combine is None) is (self.merge is Merge.COMBINE):
             raise ValueError(f"part {self.name!r} merges by {self.merge}, and has a function or lacks one")
-        if self.trim is not None and self.merge is not Merge.APPEND:
-            raise ValueError(f"part {self.name!r} merges by {self.merge}, which trims nothing")
 
     def described(self) -> dict[str, Any]:
-        """Return all but the function as JSON values; what is as usual is left out."""
-        trim = None if self.trim is None else {name: getattr(self.trim, name) for name in Trim.__slots__}
-        description = {"merge": self.merge.value, "identity": list(self.identity), "trim": trim, "table": self.table}
-        return {name: value for name, value in description.items() if value is not None}
+        """Return all but the function as JSON values; a table that is not there is left out."""
+        shown = {} if self.table is None else {"table": self.table}
+        return {"merge": self.merge.value, "identity": list(self.identity), **shown}
 
     @classmethod
     def read(cls, name: str, description: Mapping[str, Any], combine: Combine | None = None) -> Self:
@@ -96,7 +77,6 @@ class Part:
             identity=tuple(description["identity"]),
             merge=merge,
             combine=combine if merge is Merge.COMBINE else None,
-            trim=None if description.get("trim") is None else Trim(**description["trim"]),
             table=description.get("table"),
         )
 

@@ -17,7 +17,7 @@ from penstock.state.key_rows import may_have, rows_in
 from penstock.state.keys import Bools, Ints
 from penstock.state.lookup import Found, look_up, state_columns
 from penstock.state.manifest import Manifest, Run
-from penstock.state.parts import Merge, Part, Trim
+from penstock.state.parts import Merge, Part
 from penstock.state.references import Piece
 from penstock.state.row_layout import Bound, conform, group_hash, position, start_of_group
 from penstock.state.section_reader import Section, Span, open_section
@@ -36,7 +36,6 @@ class Adapters(NamedTuple):
 
 
 NO_ADAPTERS = Adapters()
-_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 class StateReader:
@@ -118,7 +117,7 @@ class StateReader:
 
         Returns:
             The place of each row's key in `keys`, ascending, and the rows: of one key by group, and of one group in
-            the order in which they were appended. Rows below the floor, and those that are trimmed, are left out.
+            the order in which they were appended. Rows below the floor are left out.
 
         Raises:
             ValueError: for a part of another kind.
@@ -143,23 +142,9 @@ class StateReader:
             empty = pa.schema([]) if stored is None else stored
             return joined(()), (empty if schema is None else schema).empty_table()
         rows, place = pa.concat_tables(tables).combine_chunks(), np.concatenate(places)
-        if part.trim is not None:
-            live = self._live(part.trim, rows, place, hashes, keys.select(part.identity))
-            rows, place = rows.filter(pa.array(live)), place[live]
         order = np.lexsort((group_hash(rows)[0], place))  # stable: runs are oldest first
         rows = rows.take(pa.array(order))
         return place[order], rows if schema is None else conform(rows, schema)
-
-    def untrimmed(self, part: Part, rows: pa.Table) -> pa.Table:
-        """Return rows of a part that appends without those that are over for their key, in their order."""
-        if part.trim is None:
-            return rows
-        hashes = group_hash(rows)[1]
-        order = np.argsort(hashes, kind="stable")
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        keys = rows.select(part.identity).take(pa.array(order))
-        return rows.filter(pa.array(self._live(part.trim, rows, place, hashes[order], keys)))
 
     def scan(
         self, part: str, group_from: int | None = None, group_to: int | None = None, schema: pa.Schema | None = None
@@ -264,14 +249,6 @@ class StateReader:
                     for _ in self._spans_of(piece, None, None):
                         pass
         return self.manifest.size
-
-    def _live(self, trim: Trim, rows: pa.Table, place: Ints, hashes: Ints, keys: pa.Table) -> Bools:
-        """Return which rows are not over; `place` has the place of each row's key among the keys."""
-        has, floors = self.lookup(trim.part, hashes, keys, schema=pa.schema([(trim.floor, pa.int64())]))
-        floor = floors[trim.floor].fill_null(_LEAST).to_numpy()
-        by = rows[trim.by].fill_null(_MOST).to_numpy()
-        live: Bools = has[place] & (by >= floor[place])
-        return live
 
     def _least(self, part: str, run: Run, low: Bound | None) -> Bound | None:
         floor = self.manifest.floors.get(part)

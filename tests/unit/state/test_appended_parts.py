@@ -1,4 +1,4 @@
-"""Parts that append, against lists: what was appended, trimmed, merged, folded and restarted, `rows_of` tells (DESIGN 6)."""
+"""Parts that append, against lists: what was appended, merged, folded and restarted, `rows_of` tells (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,18 @@ from penstock.state import segment_writer as segment_module
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import canonical
 from penstock.state.manifest import Manifest
-from penstock.state.parts import PARTS, Merge, Part, Trim, by_name
+from penstock.state.parts import PARTS, Merge, Part, by_name
 from penstock.state.reader import StateReader
-from penstock.state.row_layout import DELETED, GROUP, HASH
+from penstock.state.row_layout import GROUP, HASH
 from penstock.state.writer import Change
 
 PART, COUNTS = "rows", "counts"
-TRIM = Trim(part=COUNTS, floor="first", by="n")
+APPENDED = Part(name=PART, identity=KEYS, merge=Merge.APPEND)
+LATEST = Part(name=COUNTS, identity=KEYS, merge=Merge.LATEST)
 PARTITIONS = (1, 3)
 NAMES = [(name, score) for name in (None, "a", "b", "c") for score in (None, float("nan"))]
 USERS = st.sampled_from(NAMES)
 GROUPS = st.integers(-3, 3)
-
-
-def parts_of(trim: Trim | None) -> dict[str, Part]:
-    """Return a part that appends, and the one that has its floors."""
-    return by_name(
-        [
-            Part(name=PART, identity=KEYS, merge=Merge.APPEND, trim=trim),
-            Part(name=COUNTS, identity=KEYS, merge=Merge.LATEST),
-        ]
-    )
 
 
 def hash_of(key) -> int:
@@ -63,14 +54,6 @@ def rows_table(rows) -> pa.Table:
     )
 
 
-def floors_table(floors) -> pa.Table:
-    """Return a row for each key with the first row that is kept of it; None removes the key."""
-    keys = key_table(list(floors))
-    table = rows_table([(0, key, first) for key, first in floors.items()])
-    table = table.rename_columns([*table.column_names[:-1], "first"]).select([GROUP, HASH, *keys.column_names, "first"])
-    return table.append_column(DELETED, pa.array([first is None for first in floors.values()], pa.bool_()))
-
-
 def ask(reader: StateReader, part: Part, keys, low=None, high=None) -> dict:
     """Return by key the groups and numbers of its rows, as they come."""
     ordered = sorted(keys, key=hash_of)
@@ -90,15 +73,14 @@ class AppendedRows(RuleBasedStateMachine):
     @initialize(
         block_bytes=st.sampled_from([1, 300, 4 * 2**20]),
         partitions=st.sampled_from(PARTITIONS),
-        trim=st.sampled_from([None, TRIM]),
     )
-    def begin(self, block_bytes, partitions, trim):
+    def begin(self, block_bytes, partitions):
         """Begin without state, in so many partitions."""
-        self.parts = parts_of(trim)
+        self.parts = by_name([APPENDED])
         self.patched = mock.patch.object(segment_module, "BLOCK_BYTES", block_bytes)
         self.patched.start()
         self.count, self.floor = 0, None
-        self.rows, self.floors = {canonical(key): [] for key in NAMES}, {}
+        self.rows = {canonical(key): [] for key in NAMES}
         self._begin(partitions)
         self.kept = [self._snapshot()]
 
@@ -108,20 +90,16 @@ class AppendedRows(RuleBasedStateMachine):
 
     def _snapshot(self):
         rows = {key: list(held) for key, held in self.rows.items()}
-        return list(self.folders), list(self.manifests), rows, dict(self.floors), self.floor
+        return list(self.folders), list(self.manifests), rows, self.floor
 
     def _partition(self, key) -> int:
         return hash_of(key) % len(self.folders)
 
     def _expected(self, key, low=None, high=None):
-        if self.parts[PART].trim is not None and self.floors.get(canonical(key)) is None:
-            return []
-        first = self.floors.get(canonical(key), 0) if self.parts[PART].trim is not None else 0
         live = [
             (group, n)
             for group, n in self.rows[canonical(key)]
-            if n >= first
-            and (self.floor is None or group >= self.floor)
+            if (self.floor is None or group >= self.floor)
             and (low is None or group >= low)
             and (high is None or group < high)
         ]
@@ -132,27 +110,14 @@ class AppendedRows(RuleBasedStateMachine):
         slack=st.sampled_from([0, 4_000, 2**20]),
     )
     def append(self, cuts, slack):
-        """Append rows, cut into batches; each key that has none yet gets a floor with its first row."""
+        """Append rows, cut into batches."""
         for cut in cuts:
             batch = []
-            begun = {}
             for group, key in cut:
                 self.count += 1
                 batch.append((group, key, self.count))
                 self.rows[canonical(key)].append((group, self.count))
-                if self.floors.get(canonical(key)) is None:
-                    begun[key] = self.floors[canonical(key)] = self.count
-            self._write(batch, {canonical(key): (key, first) for key, first in begun.items()}, slack)
-
-    @rule(key=USERS, keep=st.integers(0, 3))
-    def trim(self, key, keep):
-        """Keep the last rows of a key only; without any, the key is removed."""
-        if self.floors.get(canonical(key)) is None:
-            return
-        held = [n for _, n in self.rows[canonical(key)]][-keep:] if keep else []
-        first = max(self.floors[canonical(key)], held[0]) if held else None
-        self.floors[canonical(key)] = first
-        self._write([], {canonical(key): (key, first)}, 4_000)
+            self._write(batch, slack)
 
     @rule(group=GROUPS)
     def raise_floor(self, group):
@@ -162,13 +127,10 @@ class AppendedRows(RuleBasedStateMachine):
             change = Change(floors={PART: self.floor})
             self.manifests[place] = write(folder, self.manifests[place], change, parts=self.parts).manifest
 
-    def _write(self, batch, floors, slack):
+    def _write(self, batch, slack):
         for place, folder in enumerate(self.folders):
             mine = [row for row in batch if self._partition(row[1]) == place]
-            counts = {key: first for key, first in floors.values() if self._partition(key) == place}
-            append = {PART: rows_table(mine)} if mine else {}
-            append |= {COUNTS: floors_table(counts)} if counts else {}
-            change = Change(append=append)
+            change = Change(append={PART: rows_table(mine)} if mine else {})
             self.manifests[place] = write(folder, self.manifests[place], change, parts=self.parts, slack=slack).manifest
 
     @rule(at_once=st.sampled_from([300, 10**6]))
@@ -183,21 +145,15 @@ class AppendedRows(RuleBasedStateMachine):
     @rule(partitions=st.sampled_from(PARTITIONS))
     def rescale(self, partitions):
         """Write what is live anew, for another number of partitions."""
-        live = {
-            name: [
-                rows
-                for folder, manifest in zip(self.folders, self.manifests, strict=True)
-                for rows in live_rows(StateReader(folder, manifest), name, self.parts, at_once=2_000)
-            ]
-            for name in (PART, COUNTS)
-        }
+        tables = [
+            rows
+            for folder, manifest in zip(self.folders, self.manifests, strict=True)
+            for rows in live_rows(StateReader(folder, manifest), PART, self.parts, at_once=2_000)
+        ]
         self._begin(partitions)
         for place, folder in enumerate(self.folders):
-            append = {}
-            for name, tables in live.items():
-                mine = [t.filter(pa.array(t[HASH].to_numpy() % partitions == place)) for t in tables]
-                if tables:
-                    append[name] = pa.concat_tables(mine, promote_options="default")
+            mine = [t.filter(pa.array(t[HASH].to_numpy() % partitions == place)) for t in tables]
+            append = {PART: pa.concat_tables(mine, promote_options="default")} if mine else {}
             floors = {} if self.floor is None else {PART: self.floor}
             change = Change(append=append, floors=floors)
             self.manifests[place] = write(folder, self.manifests[place], change, parts=self.parts).manifest
@@ -211,9 +167,9 @@ class AppendedRows(RuleBasedStateMachine):
     @rule(data=st.data())
     def restore(self, data):
         """Go back to what was there at a restart."""
-        self.folders, self.manifests, rows, floors, self.floor = data.draw(st.sampled_from(self.kept))
+        self.folders, self.manifests, rows, self.floor = data.draw(st.sampled_from(self.kept))
         self.folders, self.manifests = list(self.folders), list(self.manifests)
-        self.rows, self.floors = {key: list(held) for key, held in rows.items()}, dict(floors)
+        self.rows = {key: list(held) for key, held in rows.items()}
 
     @rule(low=st.none() | GROUPS, high=st.none() | GROUPS, keys=st.sets(USERS))
     def look(self, low, high, keys):
@@ -239,7 +195,7 @@ class AppendedRows(RuleBasedStateMachine):
 
 
 def test_appended_rows_are_lists(tmp_path_factory):
-    """Whatever the order of batches, floors, trims, merges, folds, restarts, restores and rescales; hashes collide."""
+    """Whatever the order of batches, floors, merges, folds, restarts, restores and rescales; hashes collide."""
 
     class Machine(AppendedRows):
         def make_folder(self):
@@ -261,7 +217,7 @@ def test_appended_rows_are_lists(tmp_path_factory):
 def test_blocks_of_many_groups_are_searched_by_their_rows(tmp_path_factory, rows, keys):
     """However many groups stand in a block, of however many keys."""
     numbered = [(group, key, n) for n, (group, key) in enumerate(rows)]
-    parts = parts_of(None)
+    parts = by_name([APPENDED])
     folder = tmp_path_factory.mktemp("state")
     manifest = write(folder, empty_manifest(), Change(append={PART: rows_table(numbered)}), parts=parts).manifest
     wanted = {canonical(key) for key in keys}
@@ -312,7 +268,7 @@ def test_only_blocks_that_may_have_the_keys_are_read(tmp_path, monkeypatch):
 
 def test_what_is_damaged_or_gone_is_named(tmp_path):
     """As in every other part: by file, and by the batch that named it."""
-    parts = parts_of(None)
+    parts = by_name([APPENDED])
     rows = rows_table([(group, ("a", None), group) for group in range(3)])
     written = write(tmp_path, empty_manifest(), Change(append={PART: rows}), parts=parts)
     (name,) = written.segment.files
@@ -337,15 +293,13 @@ def test_rows_of_other_kinds_are_found_otherwise(tmp_path):
 
 
 def test_a_part_says_what_its_kind_needs():
-    """A function where rows are combined, and a trim only where they are appended; what is described is read back."""
+    """A function where rows are combined, and nowhere else; what is described is read back."""
     with pytest.raises(ValueError, match="lacks one"):
         Part(name="x", identity=(), merge=Merge.COMBINE)
     with pytest.raises(ValueError, match="has a function"):
         Part(name="x", identity=(), merge=Merge.LATEST, combine=pa.concat_tables)
-    with pytest.raises(ValueError, match="trims nothing"):
-        Part(name="x", identity=(), merge=Merge.LATEST, trim=TRIM)
     combined = Part(name="x", identity=("k",), merge=Merge.COMBINE, combine=pa.concat_tables, table="")
-    for part in (*parts_of(TRIM).values(), *parts_of(None).values(), combined):
+    for part in (APPENDED, LATEST, combined):
         assert Part.read(part.name, part.described(), pa.concat_tables) == part
 
 
@@ -353,8 +307,8 @@ def test_a_part_says_what_its_kind_needs():
 def test_a_manifest_is_of_the_version_that_its_parts_need(tmp_path, monkeypatch):
     """Who knows version 1 only reads on where nothing appends, and elsewhere names both versions."""
     manifests = {}
-    for name, parts in (("old", {COUNTS: parts_of(None)[COUNTS]}), ("new", parts_of(TRIM))):
-        change = Change(append={COUNTS: floors_table({("a", None): 1})})
+    for name, parts in (("old", by_name([LATEST])), ("new", by_name([APPENDED, LATEST]))):
+        change = Change(append={COUNTS: rows_table([(0, ("a", None), 1)])})
         written = write(tmp_path / name, empty_manifest(), change, parts=parts)
         manifests[name] = tmp_path / name / written.ref.path
         assert written.manifest.facts[PARTS] == {part.name: part.described() for part in parts.values()}
