@@ -13,9 +13,8 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import StateMissing
 from penstock.state.group_ranges import distinct, groups_in, joined
-from penstock.state.key_rows import may_have, rows_in
 from penstock.state.keys import Bools, Ints
-from penstock.state.lookup import Found, look_up, state_columns
+from penstock.state.lookup import Lookup, may_have, rows_in, state_columns
 from penstock.state.manifest import Manifest, Run
 from penstock.state.parts import Merge, Part
 from penstock.state.references import Piece
@@ -88,12 +87,12 @@ class StateReader:
         if schema is None:
             stored = self.schema(part)
             schema = pa.schema([]) if stored is None else state_columns(stored, keys.column_names)
-        lookup = Found(hashes, keys, schema)
+        lookup = Lookup(hashes, keys, schema)
         for run in reversed(self.manifest.chain(part)):
             if not len(lookup.pending):
                 break
             low, high = lookup.bounds()
-            look_up(lookup, self.spans(part, run, low, high))
+            lookup.search(self.spans(part, run, low, high))
         return lookup.result()
 
     def rows_of(
