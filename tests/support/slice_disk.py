@@ -39,7 +39,8 @@ class SliceDisk:
     """One partition of the step `w` in a folder; `ref` names its manifest."""
 
     def __init__(self, spec: WindowStep, root: Path, ref: Mapping[str, Any] | None = None, batches: int = 0) -> None:
-        self.work, self.root, self.ref, self.batches = WindowStepWork(spec), root, ref, batches
+        self.work = WindowStepWork(window=spec.window, plan=spec.plan, keys=spec.keys)
+        self.root, self.ref, self.batches = root, ref, batches
         self.base: Mapping[str, Any] | None = None
         """The manifest of a fold on which the next batch stands."""
 

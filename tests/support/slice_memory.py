@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.operators.columns import integers
+from penstock.operators.protocol import Due, Tally
 from penstock.operators.windows.partials import slices_in
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
 from penstock.operators.windows.suffix_aggregates import front_schema
-from penstock.operators.windows.time_windows import StepResult, Strategy, WindowStep, step
+from penstock.operators.windows.time_windows import Strategy, WindowStep, step
 from penstock.state.row_layout import GROUP
+from penstock.state.writer import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done(StepResult):
-    """What a step did, with all of its output."""
+class Done:
+    """What a step did, with all of its output; `floor` is that of all parts that have one."""
 
+    append: Mapping[str, pa.Table]
+    replace: Mapping[str, pa.Table]
+    floor: int
+    facts: Mapping[str, Any]
+    next_due: int | None
+    rows: int
     output: pa.Table
     pieces: tuple[int, ...]
     """How many rows came at once."""
@@ -29,14 +37,21 @@ class Done(StepResult):
 
 def whole_step(source: SliceMemory, deltas: Iterable[pa.Table], spec: WindowStep, **watermarks: int | None) -> Done:
     """Run a step to its end."""
-    made, pieces = step(source, deltas, spec, **watermarks), []
-    while True:
-        try:
-            pieces.append(next(made))
-        except StopIteration as end:
-            result = {field.name: getattr(end.value, field.name) for field in fields(end.value)}
-            output = pa.concat_tables([spec.output.empty_table(), *pieces])
-            return Done(output=output, pieces=tuple(piece.num_rows for piece in pieces), **result)
+    *pieces, tally, due, change = step(source, deltas, spec, **watermarks)
+    assert isinstance(tally, Tally)
+    assert isinstance(due, Due)
+    assert isinstance(change, Change)
+    (floor,) = set(change.floors.values())
+    return Done(
+        append=change.append,
+        replace=change.replace,
+        floor=floor,
+        facts=change.facts,
+        next_due=due.watermark,
+        rows=tally.counts["merged"],
+        output=pa.concat_tables([spec.output.empty_table(), *pieces]),
+        pieces=tuple(piece.num_rows for piece in pieces),
+    )
 
 
 def kept_parts(spec: WindowStep) -> dict[str, pa.Schema]:
@@ -75,7 +90,7 @@ class SliceMemory:
         runs = [slices_in(run) for run in self.runs.get(part, [])]
         return np.unique(np.concatenate(runs)) if runs else np.zeros(0, np.int64)
 
-    def write(self, result: StepResult) -> None:
+    def write(self, result: Done) -> None:
         assert not set(result.append) & set(result.replace)
         assert set(result.append) | set(result.replace) <= set(kept_parts(self.spec))
         for part, table in result.append.items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
@@ -14,9 +15,7 @@ from penstock.operators.windows.partials import PartialLayout, slices_in
 from penstock.operators.windows.slices import BEGINNING_OF_TIME
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from penstock.state.writer import Change
 
 __all__ = [
     "FRONT",
@@ -26,7 +25,7 @@ __all__ = [
     "SLICES",
     "TOTAL",
     "Continued",
-    "Kept",
+    "MergeSlices",
     "Slices",
     "cut",
 ]
@@ -66,15 +65,28 @@ class Slices:
         return list(self._state.scan(name, lo, hi, None if name == FRONT else self._layout.schema))
 
 
-class Kept(NamedTuple):
-    """Hold, by part, tables to append and tables that replace it, and facts."""
+class MergeSlices:
+    """Make windows in the order of their ends by merging all slices of each.
 
-    append: dict[str, pa.Table]
-    replace: dict[str, pa.Table]
-    facts: dict[str, int | None]
+    The base of strategies that keep more. They resume from `facts`, and without facts start from slices.
+    """
+
+    def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow, _facts: Mapping[str, Any]) -> None:
+        self._slices, self._layout, self._window = slices, layout, window
+
+    def make(self, end: int) -> pa.Table:
+        """Return the partials of the window with this end: one row a key, sorted by hash."""
+        return self._layout.merge(self._slices.between(end - self._window.size, end))
+
+    def add(self, delta: pa.Table) -> None:
+        """Take note of the batch's rows, after they were added to the slices."""
+
+    def kept(self) -> Change:
+        """Return what the state must hold, beside slices, after the windows made so far."""
+        return Change()
 
 
-class Continued:
+class Continued(MergeSlices):
     """The base of both strategies with a running aggregate: its end, and the rows that came late into it.
 
     `_end` is the end of the last window made; the next window shares the slices of [`_end` + every - size, `_end`).
@@ -82,9 +94,10 @@ class Continued:
     """
 
     def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]) -> None:
-        self._slices, self._layout, self._window = slices, layout, window
+        super().__init__(slices, layout, window, facts)
         self._end: int | None = facts.get(END)
         self._made = False
+        self._running: pa.Table | None = None
         self._new_late: list[pa.Table] = []
         self._late: list[pa.Table] | None = None
 
@@ -104,12 +117,13 @@ class Continued:
     def _went_to(self, end: int, late: list[pa.Table]) -> None:
         self._end, self._made, self._late, self._new_late = end, True, late, []
 
-    def _kept(self, replaced: Mapping[str, pa.Table | None]) -> Kept:
+    def _kept(self, replaced: Mapping[str, pa.Table | None], **facts: int) -> Change:
         replace = {part: table for part, table in replaced.items() if table is not None}
         late = self._layout.combine([*(self._late or []), *self._new_late])
+        facts_of_end = {END: self._end, **facts}
         if self._made:
-            return Kept({}, replace | {LATE: late}, {END: self._end})
-        return Kept({LATE: late} if late.num_rows else {}, replace, {END: self._end})
+            return Change(replace=replace | {LATE: late}, facts=facts_of_end)
+        return Change(append={LATE: late} if late.num_rows else {}, replace=replace, facts=facts_of_end)
 
 
 def cut(table: pa.Table, lo: int, hi: int) -> pa.Table:

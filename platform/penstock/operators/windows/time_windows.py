@@ -7,9 +7,8 @@ Nothing here knows Spark, files or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
-from penstock.operators.protocol import StateView
+from penstock.operators.protocol import Due, Rebuilt, StateView, Tally
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices
 from penstock.operators.windows.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
@@ -28,11 +27,11 @@ from penstock.operators.windows.window_batch_close import many_windows
 from penstock.operators.windows.window_strategies import Strategy, strategy_of, window_maker
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
+from penstock.state.writer import Change
 
 __all__ = [
     "WINDOW_END",
     "WINDOW_START",
-    "StepResult",
     "Strategy",
     "WindowStep",
     "begin",
@@ -43,6 +42,8 @@ __all__ = [
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOSED_TO, _STRATEGY = "closed_to", "strategy"
+_OLDER = (SLICES, FRONT, LATE, LATE_NEXT)
+"""The parts whose groups are slices: no later batch reads those that only closed windows hold."""
 _MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
 """The parts that are rebuilt from slices, where another strategy or version wrote the state."""
 OUTPUT_BYTES = 64 * 2**20
@@ -80,29 +81,6 @@ class WindowStep:
         """Return the columns of its output: keys, window_start, window_end, results (SEMANTICS 3.1)."""
         bounds = [pa.field(WINDOW_START, _UTC), pa.field(WINDOW_END, _UTC)]
         return pa.schema([*self.keys, *bounds, *self.plan.result_fields])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
-    """The effect of a batch on one state partition.
-
-    A batch without rows that closes nothing changes neither parts, floor nor facts, however far the watermark moved.
-
-    Attributes:
-        append: By part, rows to add; sorted by group, then hash.
-        replace: By part, all rows it holds from now on; without rows, the part is gone.
-        floor: No later batch reads groups before it, in the parts "slices", "front" and "late".
-        facts: Plain JSON, which the state of the next batch has.
-        next_due: The end of the next window that has rows, microseconds; None where none has.
-        rows: How many rows of the batch the slices have taken.
-    """
-
-    append: Mapping[str, pa.Table]
-    replace: Mapping[str, pa.Table]
-    floor: int
-    facts: Mapping[str, Any]
-    next_due: int | None
-    rows: int
 
 
 def preaggregate(
@@ -147,11 +125,13 @@ def step(
     *,
     late_watermark: int | None,
     close_watermark: int | None,
-) -> Generator[pa.Table, None, StepResult]:
+) -> Iterator[pa.Table | Tally | Due | Change]:
     """Fold a batch's slices into the state of one partition and close the windows that are due (SEMANTICS 2.5).
 
     Yields the rows of the windows that closed, in the order of their ends, about OUTPUT_BYTES at a time. So memory does
-    not grow with the windows that a jump of the watermark closes.
+    not grow with the windows that a jump of the watermark closes. Then it yields how many rows the slices have taken,
+    the end of the next window that has rows, and the change.
+    A batch without rows that closes nothing changes neither parts, floors nor facts, however far the watermark moved.
     `deltas` are tables of `preaggregate`, of rows judged by `late_watermark`.
     Windows with end <= `close_watermark` close, if they hold rows and were not closed before.
     A window that `late_watermark` had passed already closes without this batch's rows. A later one (of a chained step)
@@ -189,27 +169,24 @@ def step(
     maker.add(delta)
     yield from _gathered(close(close_watermark))
 
-    append, replace, kept = maker.kept()
+    kept = maker.kept()
+    append, replace = {**kept.append}, {**kept.replace}
     if windows or delta.num_rows:
         closed_to = _later(closed_to, close_watermark)
-        facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **kept}
+        facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **(kept.facts or {})}
         append |= {SLICES: delta} if delta.num_rows else {}
         replace = ({} if same else {part: layout.empty() for part in _MADE}) | replace
     else:
         # Nothing to write: a watermark that closed nothing here need not be known here.
         closed_to = facts.get(_CLOSED_TO)
     floor = floor_slice(closed_to, window)
-    return StepResult(
-        append=append,
-        replace={name: table for name, table in replace.items() if table.num_rows or len(state.groups(name))},
-        floor=floor,
-        facts=facts,
-        next_due=next_due_end(slices.live(floor), closed_to, window),
-        rows=int(integers(delta, ROWS).sum()),
-    )
+    yield Tally({"merged": int(integers(delta, ROWS).sum())})
+    yield Due(next_due_end(slices.live(floor), closed_to, window))
+    replace = {name: table for name, table in replace.items() if table.num_rows or len(state.groups(name))}
+    yield Change(append=append, replace=replace, floors=dict.fromkeys(_OLDER, floor), facts=facts)
 
 
-def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepResult:
+def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> Rebuilt:
     """Return what an empty partition that is to have these slices must hold, with all windows up to `closed_to` closed.
 
     `slices` has the columns of the layout; the other parts of a strategy are rebuilt from them.
@@ -223,14 +200,10 @@ def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> StepR
     if len(odd := starts[slice_starts(starts, window) != starts]):
         raise StateError(f"no slice of these windows begins at {int(odd[0])} us", slice_start=int(odd[0]))
     floor = floor_slice(closed_to, window)
-    return StepResult(
-        append={SLICES: rows} if rows.num_rows else {},
-        replace={},
-        floor=floor,
-        facts={_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name},
-        next_due=next_due_end(np.unique(starts[starts >= floor]), closed_to, window),
-        rows=0,
-    )
+    append = {SLICES: rows} if rows.num_rows else {}
+    facts = {_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name}
+    due = next_due_end(np.unique(starts[starts >= floor]), closed_to, window)
+    return Rebuilt(change=Change(append=append, floors={SLICES: floor}, facts=facts), due=due, due_time=None)
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

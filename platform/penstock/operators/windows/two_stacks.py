@@ -19,6 +19,7 @@ total; LATE_NEXT has them too where the suffixes of their key were made before t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,10 +29,11 @@ import pyarrow as pa
 from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
 from penstock.operators.windows.partials import PartialLayout, slices_in
-from penstock.operators.windows.slice_state import FRONT, LATE_NEXT, RUNNING, TOTAL, Continued, Kept, Slices, cut
+from penstock.operators.windows.slice_state import FRONT, LATE_NEXT, RUNNING, TOTAL, Continued, Slices, cut
 from penstock.operators.windows.suffix_aggregates import front_schema, front_table, front_window
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
+from penstock.state.writer import Change
 
 __all__ = ["LEAST_SLIDES", "Blocks", "block_length", "sorted_front"]
 
@@ -58,7 +60,6 @@ class Blocks(Continued):
         super().__init__(slices, layout, window, facts)
         self._length = block_length(window)
         self._built: int = facts.get(BUILT, _LEAST)
-        self._running: pa.Table | None = None
         self._total: pa.Table | None = None
         self._late_next: pa.Table | None = None
         self._fronts: list[pa.Table] = []
@@ -94,16 +95,16 @@ class Blocks(Continued):
         self._went_to(end, older)
         return self._window_of(start, oldest_end, older, total=over == next_end)
 
-    def kept(self) -> Kept:
+    def kept(self) -> Change:
         """Return the blocks that changed, late rows, and how far the next suffixes are made."""
-        kept = self._kept({RUNNING: self._running, TOTAL: self._total, LATE_NEXT: self._late_next})
-        facts = {**kept.facts, BUILT: self._built}
+        parts = {RUNNING: self._running, TOTAL: self._total, LATE_NEXT: self._late_next}
+        kept = self._kept(parts, **{BUILT: self._built})
         if not self._fronts:
-            return kept._replace(facts=facts)
+            return kept
         fronts = {FRONT: sorted_front(self._fronts, self._layout)}
         if self._anew:
-            return Kept(kept.append, kept.replace | fronts, facts)
-        return Kept(kept.append | fronts, kept.replace, facts)
+            return replace(kept, replace={**kept.replace, **fronts})
+        return replace(kept, append={**kept.append, **fronts})
 
     # --- inside ------------------------------------------------------------------------------
     def _block_end(self, time: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import SLICE_START
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
 from penstock.operators.windows.stored_partials import GENERATION, OLDER, StoredPartials
-from penstock.operators.windows.time_windows import WINDOW_END, StepResult, WindowStep, begin, preaggregate, step
+from penstock.operators.windows.time_windows import WINDOW_END, WindowStep, begin, preaggregate, step
 from penstock.operators.windows.two_stacks import sorted_front
 from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
 from penstock.sources.base import PARTITION
@@ -85,9 +85,9 @@ def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
 def bind(spec: TimeWindows, sides: Sequence[WindowSide], _context: StepContext) -> WindowStepWork:
     """Return a window step; raises JobError for names that the state takes for itself."""
     (side,) = sides
-    step = WindowStep(window=spec.window, plan=side.plan, keys=side.keys)
+    step = WindowStepWork(window=spec.window, plan=side.plan, keys=side.keys)
     _ = step.layout
-    return WindowStepWork(step)
+    return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,39 +167,32 @@ class WindowSide:
         return late.append_column("_step", pa.repeat(self.step, n))
 
 
-@dataclass(frozen=True, slots=True)
-class WindowStepWork:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStepWork(WindowStep):
     """A window step after the shuffle."""
-
-    spec: WindowStep
-
-    @property
-    def keys(self) -> pa.Schema:
-        """Return the key columns."""
-        return self.spec.keys
 
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return the columns of the output."""
-        return {MAIN_OUTLET: self.spec.output}
+        return {MAIN_OUTLET: self.output}
 
     @property
     def explained(self) -> Mapping[str, str]:
         """Return how the windows are made."""
-        return {"How windows are made": self.spec.strategy.value}
+        return {"How windows are made": self.strategy.value}
 
     @property
     def layout_name(self) -> str:
         """Return in words what this step keeps: keys, aggregates and windows."""
-        keys = ", ".join(f"{field.name} {field.type}" for field in self.spec.keys)
-        kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.spec.plan))
-        window = self.spec.window
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
+        kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.plan))
+        window = self.window
         return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
 
     @property
     def described(self) -> Mapping[str, Any]:
         """Return what tells others how slices of the same key are merged."""
-        return {AGGREGATES: self.spec.plan.described()}
+        return {AGGREGATES: self.plan.described()}
 
     def adapters(self, facts: Mapping[str, Any]) -> Adapters:
         """Return what reads partials of other aggregates as those of today; of state of an older version, by place."""
@@ -209,12 +202,12 @@ class WindowStepWork:
     def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
         """Return what does the same to rows of a snapshot."""
         old = names_in(layout)
-        return lambda rows: StoredPartials.of_table(self.spec.layout, rows.column_names, old)(rows)
+        return lambda rows: StoredPartials.of_table(self.layout, rows.column_names, old)(rows)
 
     @property
     def parts(self) -> Mapping[str, Part]:
         """Return that partials of a key add up; tables show slices, from which the other parts are rebuilt."""
-        layout, keys = self.spec.layout, tuple(self.keys.names)
+        layout, keys = self.layout, tuple(self.keys.names)
         combined: dict[str, Combine] = dict.fromkeys((SLICES, LATE, RUNNING, TOTAL, LATE_NEXT), layout.combine)
         combined[FRONT] = lambda fronts: sorted_front(fronts, layout)
         return by_name(
@@ -229,7 +222,7 @@ class WindowStepWork:
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of what was kept as a layout says."""
-        read = StoredPartials.of_table(self.spec.layout, stored.names, names_in(layout))
+        read = StoredPartials.of_table(self.layout, stored.names, names_in(layout))
         return changed_windows(layout, self.layout_name, read, stored)
 
     def lost(self, state: StateView) -> tuple[str, ...]:
@@ -240,22 +233,27 @@ class WindowStepWork:
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fold in the slices, and close the windows that are due."""
-        deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.spec.plan)
-        made = step(state, deltas, self.spec, late_watermark=facts.late, close_watermark=facts.watermark)
-        result = yield from _placed(made, self.keys)
-        yield Tally({"merged": result.rows})
-        yield Due(result.next_due)
-        yield Change(
-            append=result.append,
-            replace=result.replace,
-            floors=dict.fromkeys((SLICES, FRONT, LATE, LATE_NEXT), result.floor),
-            facts={**_without_older(result.facts), **self._kept(state, facts.batch)},
-        )
+        deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
+        for made in step(state, deltas, self, late_watermark=facts.late, close_watermark=facts.watermark):
+            if isinstance(made, pa.Table):
+                yield self._closed(made)
+            elif isinstance(made, Change):
+                # Each batch writes anew what it says of older generations.
+                own = {name: value for name, value in (made.facts or {}).items() if name != OLDER}
+                yield replace(made, facts={**own, **self._kept(state, facts.batch)})
+            else:
+                yield made
+
+    def _closed(self, windows: pa.Table) -> Emit:
+        """Give the rows of windows their event time: of [s, e) it is e - 1 (SEMANTICS 2.1)."""
+        ends = windows[WINDOW_END].cast(pa.int64())
+        closed = windows.append_column(TIME, pc.subtract(ends, 1))
+        return Emit(rows=closed, stand=partial(_stand, closed, self.keys))
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, partials and `slice_start`."""
-        return {MAIN: pa.schema([*self.keys, *self.spec.plan.fields, pa.field(SLICE_START, _UTC)])}
+        return {MAIN: pa.schema([*self.keys, *self.plan.fields, pa.field(SLICE_START, _UTC)])}
 
     @property
     def may_lack(self) -> frozenset[str]:
@@ -264,41 +262,25 @@ class WindowStepWork:
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return a row for each slice and key."""
-        return self.spec.layout.readable(rows).cast(self.tables[MAIN])
+        return self.layout.readable(rows).cast(self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return state with these slices, all windows closed that the moment's watermark had closed."""
-        table, schema = tables[MAIN], self.spec.layout.schema
+        table, schema = tables[MAIN], self.layout.schema
         placed = table.append_column(GROUP, table[SLICE_START].cast(pa.int64())).append_column(HASH, table[HASHED])
         slices = placed.select(schema.names).cast(schema)
-        begun = begin(slices, self.spec, closed_to=moment.watermark)
-        facts = {**begun.facts, PARTIALS: {}, GENERATION: 0}
-        change = Change(append=begun.append, floors={SLICES: begun.floor}, facts=facts)
-        return Rebuilt(change=change, due=begun.next_due, due_time=None)
+        begun = begin(slices, self, closed_to=moment.watermark)
+        facts = {**(begun.change.facts or {}), PARTIALS: {}, GENERATION: 0}
+        return replace(begun, change=replace(begun.change, facts=facts))
 
     def _reads(self, facts: Mapping[str, Any]) -> StoredPartials:
-        return reads(self.spec.layout, facts, facts.get(LAYOUT))
+        return reads(self.layout, facts, facts.get(LAYOUT))
 
     def _kept(self, state: StateView, batch: int) -> dict[str, Any]:
         """Return the facts that say how what the batch leaves is read."""
         read, files = self._reads(state.facts), state.manifest.files()
         oldest = min((written for name in files if (written := batch_of(name)) is not None), default=batch)
         return {PARTIALS: dict(read.old), **read.facts(batch, oldest)}
-
-
-def _placed(
-    made: Generator[pa.Table, None, StepResult], keys: pa.Schema
-) -> Generator[Emit, StateView | None, StepResult]:
-    """Give the rows of windows their event time: of [s, e) it is e - 1 (SEMANTICS 2.1)."""
-    while True:
-        try:
-            output = next(made)
-        except StopIteration as end:
-            result: StepResult = end.value
-            return result
-        ends = output[WINDOW_END].cast(pa.int64())
-        closed = output.append_column(TIME, pc.subtract(ends, 1))
-        yield Emit(rows=closed, stand=partial(_stand, closed, keys))
 
 
 def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
@@ -309,8 +291,3 @@ def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
 
 
 _OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
-
-
-def _without_older(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts without those of older generations, which each batch writes itself."""
-    return {name: value for name, value in facts.items() if name != OLDER}

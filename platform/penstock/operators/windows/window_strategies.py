@@ -1,6 +1,6 @@
 """Make windows out of slices, one window after another, in three ways of which each costs the keys in the window.
 
-- Merge makes a window of few slices from them.
+- Merge makes a window of few slices from them, see `MergeSlices`.
 - Subtract keeps the rows that the last window and the next share as one running aggregate. It adds the slices that
   enter and subtracts those that leave, which only exact inverses allow.
 - Blocks is for aggregates without an inverse, see `two_stacks`.
@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.slice_state import RUNNING, Continued, Kept, Slices
+from penstock.operators.windows.slice_state import RUNNING, Continued, MergeSlices, Slices
 from penstock.operators.windows.slices import slices_per_window
 from penstock.operators.windows.two_stacks import LEAST_SLIDES, Blocks
+from penstock.state.writer import Change
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["Strategy", "WindowMaker", "strategy_of", "window_maker"]
+__all__ = ["Strategy", "strategy_of", "window_maker"]
 
 MOST_MERGED = 4
 
@@ -46,46 +46,8 @@ def strategy_of(window: TimeWindow, plan: AggregatePlan) -> Strategy:
     return Strategy.BLOCKS if window.size >= LEAST_SLIDES * window.every else Strategy.MERGE
 
 
-class WindowMaker(Protocol):
-    """Makes windows in the order of their ends, and keeps the state that the next batch needs."""
-
-    def make(self, end: int) -> pa.Table:
-        """Return the partials of the window with this end: one row a key, sorted by hash."""
-        ...
-
-    def add(self, delta: pa.Table) -> None:
-        """Take note of the batch's rows, after they were added to the slices."""
-        ...
-
-    def kept(self) -> Kept:
-        """Return what the state must hold after the windows made so far."""
-        ...
-
-
-class MergeSlices:
-    """Merges all slices of each window."""
-
-    def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow) -> None:
-        self._slices, self._layout, self._window = slices, layout, window
-
-    def make(self, end: int) -> pa.Table:
-        """Merge the window's slices."""
-        return self._layout.merge(self._slices.between(end - self._window.size, end))
-
-    def add(self, delta: pa.Table) -> None:
-        """Do nothing: slices are all there is."""
-
-    def kept(self) -> Kept:
-        """Return nothing: slices are all there is."""
-        return Kept({}, {}, {})
-
-
 class SubtractSlices(Continued):
     """Keep the aggregate of the slices that the last window and the next share."""
-
-    def __init__(self, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]) -> None:
-        super().__init__(slices, layout, window, facts)
-        self._running: pa.Table | None = None
 
     def make(self, end: int) -> pa.Table:
         """Add the slices that enter to the running aggregate; then let those go that the next window does not hold."""
@@ -101,19 +63,16 @@ class SubtractSlices(Continued):
         self._went_to(end, [])
         return whole
 
-    def kept(self) -> Kept:
+    def kept(self) -> Change:
         """Return the running aggregate, late rows and the end they belong to."""
         return self._kept({RUNNING: self._running})
 
 
+_MAKERS = {Strategy.MERGE: MergeSlices, Strategy.SUBTRACT: SubtractSlices, Strategy.BLOCKS: Blocks}
+
+
 def window_maker(
     strategy: Strategy, slices: Slices, layout: PartialLayout, window: TimeWindow, facts: Mapping[str, Any]
-) -> WindowMaker:
+) -> MergeSlices:
     """Return the maker of a strategy, which resumes from its facts; without facts it starts from slices."""
-    match strategy:
-        case Strategy.MERGE:
-            return MergeSlices(slices, layout, window)
-        case Strategy.SUBTRACT:
-            return SubtractSlices(slices, layout, window, facts)
-        case Strategy.BLOCKS:
-            return Blocks(slices, layout, window, facts)
+    return _MAKERS[strategy](slices, layout, window, facts)

@@ -196,7 +196,7 @@ class Job:
         shown = shown.append_column(HASHED, pa.array([hash_of(k) for k in shown["k"].to_pylist()], pa.int64()))
         made = work.rebuilt({MAIN: shown}, StepFacts(batch=self.batches, time=0, watermark=self.mark))
         self.root = self.root.with_name(f"{self.root.name}x")
-        self.disk = SliceDisk(work.spec, self.root, None, self.batches)
+        self.disk = SliceDisk(work, self.root, None, self.batches)
         self.disk.write(self.disk.state(), made.change)
         self.batches += 1
         self.disk.batches = self.batches
@@ -220,7 +220,7 @@ class Job:
         oldest = next(t for t in range(self.mark - 30, self.mark + 30) if windows_at(t, self.window)[-1][1] > self.mark)
         rows = [row_of(k, max(self.mark + t, oldest), v, self.batches) for k, t, v in given_rows]
         self.rows += [row | {"late": self.mark} for row in rows]
-        spec, since = self.disk.work.spec, self.since
+        spec, since = self.disk.work, self.since
         expected = windows_of(self.rows, self.window, before, self.mark, since)
         output = self.disk.batch([delta(spec, rows, self.batches)], late=self.mark, close=self.mark).output.to_pylist()
         self.batches += 1
