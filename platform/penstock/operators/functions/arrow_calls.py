@@ -10,8 +10,7 @@ import pyarrow as pa
 from penstock.errors import WrongOutput
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
-from penstock.operators.functions.calls_base import Calls, Emitted
-from penstock.operators.functions.function_info import ArrowInfo
+from penstock.operators.functions.calls_base import ArrowInfo, Calls, Emitted
 from penstock.operators.functions.key_timeouts import NONE
 from penstock.operators.functions.output_columns import typed_table
 from penstock.state.hashing import content_hashes

@@ -11,8 +11,10 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,21 +22,46 @@ import pyarrow.compute as pc
 
 from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongOutput
 from penstock.graph.source_location import file_of
-from penstock.operators.functions.function_info import TaskInfo
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_timeouts import NONE, KeyIndex
 from penstock.operators.functions.output_columns import made_column
 from penstock.operators.functions.python_values import Unfit
-from penstock.operators.protocol import StepFacts
+from penstock.operators.protocol import StateView, StepFacts
 from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["ASIDE", "Calls", "Emitted", "ints", "is_nested"]
+__all__ = ["ASIDE", "ArrowInfo", "Calls", "Emitted", "TaskInfo", "ints", "is_nested"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 """Columns of a row in quarantine, beside its own: what was raised, and the key's state before the call, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """The argument of a function's `open`: the batch, its time and watermark (aware datetimes), the driver's epoch.
+
+    The watermark is None before there is one.
+    """
+
+    batch: int
+    time: datetime
+    watermark: datetime | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowInfo(TaskInfo):
+    """The argument of a vectorised function: TaskInfo, and `keys`, with a row for each row of the state.
+
+    `key_index` (int64) is the place in `keys` of each row's key. In the call for keys that time out `timing_out` is
+    set, and there are no rows.
+    """
+
+    keys: pa.Table
+    key_index: pa.Array
+    timing_out: bool = False
 
 
 class Emitted(NamedTuple):
@@ -46,11 +73,15 @@ class Emitted(NamedTuple):
 
 
 class Calls(ABC):
-    """The calls of a step's function in one batch and partition: emitted rows, quarantined rows, and errors."""
+    """The calls of a step's function in one batch and partition, and what they leave.
 
-    def __init__(self, step: FunctionStep, ledger: KeyIndex, moment: StepFacts, where: Callable[[int], str]) -> None:
+    After `run_batch`, `output` has the emitted rows. `aside` has the quarantined rows of failed calls, and the key only
+    for a call without a row. `change` has the rows to add to the state. `due` is when it has work though no row comes.
+    """
+
+    def __init__(self, step: FunctionStep, state: StateView, moment: StepFacts, where: Callable[[int], str]) -> None:
         self.step = step
-        self.ledger = ledger
+        self.ledger = KeyIndex(step, state, moment)
         self.moment = moment
         self.where = where
         self.time = as_datetime(moment.time)
@@ -58,6 +89,31 @@ class Calls(ABC):
         self.failed: list[tuple[int | None, int, int, str, str | None]] = []
         """For each quarantined row its place in the batch (None for a call without one), its key, the time that was
         due, the error, and the state."""
+
+    def run_batch(self, rows: pa.Table, hashes: Ints, keys: pa.Table, times: Ints) -> Self:
+        """Run a batch's rows, in order of arrival, through the function of one partition.
+
+        Unless the step quarantines the rows of failed calls, it raises their errors.
+
+        Args:
+            rows: The visible columns of the rows.
+            hashes: int64: the hash of each row's key.
+            keys: The key columns of the rows.
+            times: int64: the event time of each row, microseconds.
+
+        Raises:
+            UserFunctionError: The function raises.
+            WrongOutput: The function returns what the step does not declare.
+            UnfitValue: A row, a key or a state has a value that Python cannot hold.
+        """
+        ledger = self.ledger
+        ledger.open(hashes, keys, whole=self.step.every_batch)
+        with self.opened():
+            columns = self.run(rows, times)
+        self.change = ledger.change(columns)
+        self.due = ledger.next_due(self.change)
+        self.output, self.aside = self._output(), self._aside(rows, times)
+        return self
 
     @abstractmethod
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
@@ -120,8 +176,7 @@ class Calls(ABC):
         """Return a time that is not late for downstream steps."""
         return time if self.moment.judged is None else max(time, self.moment.judged)
 
-    def output(self) -> Emitted:
-        """Return the emitted rows."""
+    def _output(self) -> Emitted:
         if not self.made:
             none = np.empty(0, dtype=np.int64)
             return Emitted(self.step.output.empty_table(), none, Stand(rows=none, times=none, hashes=none))
@@ -159,8 +214,7 @@ class Calls(ABC):
             f"step {self.step.name!r}: column {value.column!r} of {of} is {value.shown}, which no Python object holds"
         )
 
-    def aside(self, rows: pa.Table, times: Ints) -> Emitted:
-        """Return the quarantined rows."""
+    def _aside(self, rows: pa.Table, times: Ints) -> Emitted:
         places, of, due, reasons, states = zip(*self.failed, strict=True) if self.failed else ((), (), (), (), ())
         at = pa.array(places, pa.int64())
         quarantined = rows.take(at)

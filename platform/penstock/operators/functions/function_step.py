@@ -15,7 +15,8 @@ from penstock.graph.specs.state_functions import ASIDE_OUTLET, SNAPSHOTS_OUTLET,
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.column_types import ddl_schema
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.calls_base import ASIDE, Emitted
+from penstock.operators.functions.arrow_calls import ArrowCalls
+from penstock.operators.functions.calls_base import ASIDE, Calls, Emitted
 from penstock.operators.functions.function_spec import DEADLINE, FunctionStep
 from penstock.operators.functions.key_timeouts import (
     BATCH_TIMERS,
@@ -24,9 +25,11 @@ from penstock.operators.functions.key_timeouts import (
     PARTS,
     STATE,
     KeyIndex,
+    moments,
     readable,
 )
-from penstock.operators.functions.state_functions import run_function
+from penstock.operators.functions.row_and_timer_calls import RowCalls
+from penstock.operators.functions.update_calls import UpdateCalls
 from penstock.operators.protocol import (
     HASHED,
     MAIN,
@@ -50,13 +53,14 @@ from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["FunctionStepWork", "bind", "bind_side"]
+__all__ = ["FunctionStepWork", "bind", "bind_side", "calls_of"]
 
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOCK, _AT = "_clock", "_at"
 _OWN = frozenset({GROUP, HASH, EXPIRES, DEADLINE, DELETED, _CLOCK, _AT, "_state_partition"})
 """Columns that rows of state have beside keys and state, in segments and in the tables of data checkpoints."""
 _CLOCKS = {EVENT_TIMERS: "event", BATCH_TIMERS: "batch"}
+_CALLS: Mapping[Form, type[Calls]] = {Form.ROWS: RowCalls, Form.ARROW: ArrowCalls, Form.UPDATE: UpdateCalls}
 
 
 def bind_side(_spec: StateFunction, side: BoundSide) -> WholeRows:
@@ -84,7 +88,8 @@ def bind(spec: StateFunction, sides: Sequence[WholeRows], context: StepContext) 
     added = {*ASIDE.names, "_batch"} if quarantine else set()
     if unfit := next((column for column in rows.visible.names if column.lower() in added), None):
         raise JobError(f"column {unfit!r} has the name of one that step {name!r} adds in quarantine; rename it")
-    step = FunctionStep(
+    return FunctionStepWork(
+        rows_as=rows,
         name=name,
         form=spec.form,
         fn=spec.fn,
@@ -101,7 +106,6 @@ def bind(spec: StateFunction, sides: Sequence[WholeRows], context: StepContext) 
         same_rows=spec.same_rows,
         timed_by=_column(spec.event_time, output) if context.timed and quarantine else None,
     )
-    return FunctionStepWork(step, rows)
 
 
 def _column(expression: str | None, columns: pa.Schema) -> str | None:
@@ -110,38 +114,42 @@ def _column(expression: str | None, columns: pa.Schema) -> str | None:
     return next((name for name in columns.names if name.lower() == plain), None)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionStepWork(WholeRowsStep):
+def calls_of(
+    step: FunctionStep,
+    state: StateView,
+    moment: StepFacts,
+    where: Callable[[int], str] = "row {} of the batch".format,
+) -> Calls:
+    """Return the calls of a batch in one partition; `where` returns in words where a row of the batch came from."""
+    return _CALLS[step.form](step, state, moment, where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionStepWork(WholeRowsStep, FunctionStep):
     """A step with a function, after the shuffle."""
 
-    spec: FunctionStep
     rows_as: WholeRows
-
-    @property
-    def keys(self) -> pa.Schema:
-        """Return the key columns."""
-        return self.spec.keys
 
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return the columns of the output, of the quarantine with why rows are there, and of a snapshot."""
         aside = pa.schema([*self.rows_as.visible, *ASIDE, ("_batch", pa.int64())])
-        return {MAIN_OUTLET: self.spec.output, ASIDE_OUTLET: aside, SNAPSHOTS_OUTLET: self._held}
+        return {MAIN_OUTLET: self.output, ASIDE_OUTLET: aside, SNAPSHOTS_OUTLET: self._held}
 
     @property
     def _held(self) -> pa.Schema:
-        return pa.schema([*self.spec.keys, *self.spec.state])
+        return pa.schema([*self.keys, *self.state])
 
     @property
     def layout_name(self) -> str:
         """Return in words what this step keeps for each key."""
-        keys = ", ".join(f"{field.name} {field.type}" for field in self.spec.keys)
-        columns = ", ".join(f"{field.name} {field.type}" for field in self.spec.state)
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.state)
         return f"[{keys}] {columns}; {self._timeout}"
 
     @property
     def _timeout(self) -> str:
-        timeout = self.spec.timeout
+        timeout = self.timeout
         named = [*(["idle"] if timeout.idle is not None else []), *(["event_time"] if timeout.event_time else [])]
         return f"timeout {' and '.join(named) or 'none'}"
 
@@ -161,9 +169,9 @@ class FunctionStepWork(WholeRowsStep):
 
     def lost(self, state: StateView) -> tuple[str, ...]:
         """Return that timers wait, where the form has none that fire."""
-        if self.spec.form is Form.ROWS or all(state.first_group(part, None) is None for part in _CLOCKS):
+        if self.form is Form.ROWS or all(state.first_group(part, None) is None for part in _CLOCKS):
             return ()
-        return (f"timers wait in it, which only map_with_state fires, and it is {self.spec.form.value} now",)
+        return (f"timers wait in it, which only map_with_state fires, and it is {self.form.value} now",)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of columns that were kept as a layout says."""
@@ -171,7 +179,7 @@ class FunctionStepWork(WholeRowsStep):
             return Evolution()
         old_keys = pa.schema([stored.field(name) for name in keys])
         old = pa.schema([field for field in stored if field.name not in _OWN.union(keys)])
-        evolution = evolve(old_keys, self.keys, old, self.spec.state)
+        evolution = evolve(old_keys, self.keys, old, self.state)
         was = layout.rpartition("; ")[2]
         if was != self._timeout:
             # Nothing would look at the keys that are there: the index is written with them.
@@ -182,24 +190,24 @@ class FunctionStepWork(WholeRowsStep):
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Run the rows, the timers and the timeouts of a batch."""
-        spec = self.spec
         rows = self.rows_as.received(inputs[0])
         times = rows[TIME].fill_null(NONE).to_numpy()
         keys = self.rows_as.key_table(rows)
-        visible, hashes = rows.select(spec.visible), integers(rows, HASHED)
-        done = run_function(spec, state, visible, hashes, keys, times, facts, partial(self.rows_as.described, rows))
+        visible, hashes = rows.select(self.visible), integers(rows, HASHED)
+        calls = calls_of(self, state, facts, partial(self.rows_as.described, rows))
+        done = calls.run_batch(visible, hashes, keys, times)
         arrivals = partial(self.rows_as.arrivals, rows)
         yield Emit(rows=_with_time(done.output), stand=lambda: done.output.stand, arrivals=arrivals)
         aside = _with_time(done.aside)
         aside = aside.append_column("_batch", pa.repeat(pa.scalar(facts.batch, pa.int64()), aside.num_rows))
         yield Emit(outlet=ASIDE_OUTLET, rows=aside, stand=lambda: done.aside.stand, arrivals=arrivals)
-        failed = {"quarantined": done.aside_rows} if done.aside_rows else {}
-        yield Tally({"merged": done.rows, **failed})
+        failed = sum(row is not None for row, *_ in done.failed)
+        yield Tally({"merged": rows.num_rows - failed, **({"quarantined": failed} if failed else {})})
         yield done.due
         after = yield done.change
         if SNAPSHOTS_OUTLET in facts.read:
             assert after is not None
-            yield self._snapshot(after, done.now)
+            yield self._snapshot(after, partial(done.now_of, times=times))
 
     def _snapshot(self, state: StateView, now: Callable[[Ints], Ints]) -> Emit:
         """Return keys and state columns of every key that has state."""
@@ -216,11 +224,11 @@ class FunctionStepWork(WholeRowsStep):
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, state and `_expires`; where a function can set timers, also keys, clock and time of each."""
-        both = self.spec.timeout.idle is not None and self.spec.timeout.event_time
+        both = self.timeout.idle is not None and self.timeout.event_time
         moments = [pa.field(name, _UTC) for name in ((EXPIRES, DEADLINE) if both else (EXPIRES,))]
-        shown = {MAIN: pa.schema([*self.spec.keys, *self.spec.state, *moments])}
-        if self.spec.form is Form.ROWS:
-            shown[TIMERS] = pa.schema([*self.spec.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
+        shown = {MAIN: pa.schema([*self.keys, *self.state, *moments])}
+        if self.form is Form.ROWS:
+            shown[TIMERS] = pa.schema([*self.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
         return shown
 
     @property
@@ -234,34 +242,34 @@ class FunctionStepWork(WholeRowsStep):
             keys = conform(rows.select(self.keys.names), self.keys).columns
             clock = pa.repeat(pa.scalar(_CLOCKS[part]), rows.num_rows)
             return pa.table([*keys, clock, rows[GROUP].cast(_UTC)], schema=self.tables[TIMERS])
-        stored = conform(rows, pa.schema([*self.spec.keys, *self.spec.stored]))
+        stored = conform(rows, pa.schema([*self.keys, *self.stored]))
         return readable(stored).cast(self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return state, index and timers; raises StateError for a key that has several rows."""
-        spec, rows, timers = self.spec, tables[MAIN], tables.get(TIMERS)
+        rows, timers = tables[MAIN], tables.get(TIMERS)
         named = [rows] if timers is None else [rows, timers]
         keys = pa.concat_tables([table.select(self.keys.names).cast(self.keys) for table in named])
-        ledger = KeyIndex(spec, None, moment)
+        ledger = KeyIndex(self, None, moment)
         ledger.open(np.concatenate([integers(table, HASHED) for table in named]), keys)
         mine = ledger.row_ids[: rows.num_rows]
         place = np.full(len(ledger.hashes), -1, dtype=np.int64)
         place[mine] = np.arange(len(mine))
         if (more := len(mine) - int((place >= 0).sum())) > 0:
-            raise StateError(f"the state given to step {spec.name!r} has {more:,} more rows than keys; a key has one")
+            raise StateError(f"the state given to step {self.name!r} has {more:,} more rows than keys; a key has one")
         ledger.exists[mine] = ledger.changed[mine] = True
-        if spec.timeout.idle is not None:
-            expires = _moments(rows, EXPIRES)
-            ledger.expires[mine] = np.where(expires == NONE, moment.time + spec.timeout.idle, expires)
-        if spec.timeout.event_time:
-            ledger.deadlines[mine] = _moments(rows, EXPIRES if spec.timeout.idle is None else DEADLINE)
+        if self.timeout.idle is not None:
+            expires = moments(rows, EXPIRES)
+            ledger.expires[mine] = np.where(expires == NONE, moment.time + self.timeout.idle, expires)
+        if self.timeout.event_time:
+            ledger.deadlines[mine] = moments(rows, EXPIRES if self.timeout.idle is None else DEADLINE)
         if timers is not None:
             parts = {clock: part for part, clock in _CLOCKS.items()}
             at: Ints = column_array(timers, _AT).cast(pa.int64()).to_numpy()
             for clock, when, key in zip(timers[_CLOCK].to_pylist(), at, ledger.row_ids[len(mine) :], strict=True):
                 ledger.set_timer(parts[clock], int(when), int(key))
         taken = pa.array(place, mask=place < 0)
-        change = ledger.change([column_array(rows, f.name).take(taken).cast(f.type) for f in spec.state])
+        change = ledger.change([column_array(rows, f.name).take(taken).cast(f.type) for f in self.state])
         due = ledger.next_due(change)
         return Rebuilt(change=change, due=due.watermark, due_time=due.time)
 
@@ -270,11 +278,3 @@ def _with_time(emitted: Emitted) -> pa.Table:
     """Return rows with their event times, null for a row that has none."""
     times = emitted.times
     return emitted.rows.append_column(TIME, pa.array(times, pa.int64(), mask=times == NONE))
-
-
-def _moments(rows: pa.Table, name: str) -> Ints:
-    """Return a column of moments, NONE where the table does not say."""
-    if name not in rows.column_names:
-        return np.full(rows.num_rows, NONE, dtype=np.int64)
-    moments: Ints = column_array(rows, name).cast(pa.int64()).fill_null(NONE).to_numpy()
-    return moments

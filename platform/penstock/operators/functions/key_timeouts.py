@@ -39,6 +39,7 @@ __all__ = [
     "PARTS",
     "STATE",
     "KeyIndex",
+    "moments",
     "readable",
 ]
 
@@ -122,8 +123,8 @@ class KeyIndex:
         self.had_rows[self.row_ids] = True
         self.exists = self.before.copy()
         self.changed = np.zeros(n, dtype=np.bool_)
-        self.old_expires = _moments(table, EXPIRES)
-        self.old_deadlines = _moments(table, DEADLINE)
+        self.old_expires = moments(table, EXPIRES)
+        self.old_deadlines = moments(table, DEADLINE)
         self.expires, self.deadlines = self.old_expires.copy(), self.old_deadlines.copy()
 
     def key_values(self, keys: Ints) -> list[Any]:
@@ -287,12 +288,12 @@ def readable(rows: pa.Table) -> pa.Table:
     return shown
 
 
-def _moments(table: pa.Table, name: str) -> Ints:
-    """Return a column of moments, NONE for null; all NONE where the state has no such column."""
+def moments(table: pa.Table, name: str) -> Ints:
+    """Return a column of moments as microseconds, NONE for null; all NONE where the table has no such column."""
     if name not in table.column_names:
         return np.full(table.num_rows, NONE, dtype=np.int64)
-    moments: Ints = column_array(table, name).fill_null(NONE).to_numpy().copy()
-    return moments
+    micros: Ints = column_array(table, name).cast(pa.int64()).fill_null(NONE).to_numpy().copy()
+    return micros
 
 
 def _behind(clock: int) -> int:

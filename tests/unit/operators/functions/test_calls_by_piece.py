@@ -14,10 +14,11 @@ import pytest
 
 from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
+from penstock.operators.functions.calls_base import Calls
 from penstock.operators.functions.function_spec import FunctionStep
+from penstock.operators.functions.function_step import calls_of
 from penstock.operators.functions.key_timeouts import PARTS, StepFacts
 from penstock.operators.functions.python_values import PIECE
-from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
 from penstock.state.writer import write_changes
@@ -49,19 +50,19 @@ class Partition:
         self.folder, self.step, self.batch = folder, step, 0
         self.manifest = Manifest(step="step", partition=0, keys=("k",))
 
-    def run(self, rows: pa.Table, step: FunctionStep | None = None) -> FunctionResult:
+    def run(self, rows: pa.Table, step: FunctionStep | None = None) -> Calls:
         reader = StateReader(self.folder, self.manifest)
         moment = StepFacts(batch=self.batch, time=self.batch, watermark=None)
         hashes = rows["k"].to_numpy()
         times = np.zeros(rows.num_rows, dtype=np.int64)
         visible = rows.select((step or self.step).visible)
-        done = run_function(step or self.step, reader, visible, hashes, rows.select(["k"]), times, moment)
+        done = calls_of(step or self.step, reader, moment).run_batch(visible, hashes, rows.select(["k"]), times)
         name, parts = f"{self.batch:012d}-0-x", latest_parts(PARTS, ["k"])
         self.manifest = write_changes(reader, name, done.change, batch=self.batch, parts=parts).manifest
         self.batch += 1
         return done
 
-    def written(self, done: FunctionResult) -> dict[int, Any]:
+    def written(self, done: Calls) -> dict[int, Any]:
         rows = done.change.append.get("state")
         return {} if rows is None else dict(zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True))
 
@@ -129,7 +130,7 @@ def test_keys_without_rows_leave_no_objects_behind(tmp_path: Path) -> None:
     step = updating(lambda new, old: old or f"{new[0]:0200}", pa.string())
     part = Partition(tmp_path, step)
     part.run(values(range(12 * PIECE)))
-    done: list[FunctionResult] = []
+    done: list[Calls] = []
     used = peak(lambda: done.append(part.run(values(range(0)))))
     assert used < peak(done[0].output.rows.to_pylist) / 2
 

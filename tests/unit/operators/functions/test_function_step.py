@@ -21,10 +21,9 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import UserFunctionError, WrongOutput
 from penstock.graph.specs.state_functions import Form
 from penstock.graph.timeouts import Timeout
-from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.function_step import FunctionStepWork
+from penstock.operators.functions.calls_base import Calls as CallsOfBatch
+from penstock.operators.functions.function_step import FunctionStepWork, calls_of
 from penstock.operators.functions.key_timeouts import StepFacts
-from penstock.operators.functions.state_functions import FunctionResult, run_function
 from penstock.operators.whole_rows import WholeRows
 from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.state import BATCH, EVENT
@@ -139,8 +138,9 @@ BATCHES = st.lists(
 )
 
 
-def step_of(fn: Any, idle: int = IDLE) -> FunctionStep:
-    return FunctionStep(
+def step_of(fn: Any, idle: int = IDLE) -> FunctionStepWork:
+    return FunctionStepWork(
+        rows_as=WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])),
         name="step",
         form=Form.ROWS,
         fn=fn,
@@ -160,7 +160,7 @@ def step_of(fn: Any, idle: int = IDLE) -> FunctionStep:
 def test_calls_and_state_are_those_of_the_model(batches, idle):
     """Whatever rows do with state, deadlines and timers, and however the clocks go; nothing that is due is slept over."""
     calls, model = Calls(), Model(idle)
-    work = FunctionStepWork(step_of(calls, idle), WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])))
+    work = step_of(calls, idle)
     time, watermark, due, due_time = 0, None, None, None
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
@@ -176,7 +176,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
             state = PartitionState(LocalFolder(folder), manifest, work)
             moment = StepFacts(batch=batch, time=time, watermark=watermark)
             keys = table.select(["k"])
-            done = run_function(work.spec, state, table, hashes, keys, np.zeros(len(rows), dtype=np.int64), moment)
+            done = calls_of(work, state, moment).run_batch(table, hashes, keys, np.zeros(len(rows), dtype=np.int64))
             model.batch(time, watermark, rows)
             written = write_changes(
                 state,
@@ -191,7 +191,7 @@ def test_calls_and_state_are_those_of_the_model(batches, idle):
             assert {row["k"]: row["n"] for row in shown} == model.state
             assert {row["k"]: as_micros(row["_expires"], "it") for row in shown} == model.expires
             assert {k: made for k, made in calls.of.items() if made} == {k: v for k, v in model.calls.items() if v}
-            assert done.rows == len(rows)
+            assert not done.failed
 
 
 @pytest.mark.parametrize(("timeout", "gone"), [(Timeout(idle=IDLE), False), (Timeout(event_time=True), True)])
@@ -205,16 +205,14 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
                 state.set_deadline(as_datetime(row["by"]))
         return {"k": key} if state.is_timing_out() else None
 
-    work = FunctionStepWork(
-        replace(step_of(watch), timeout=timeout), WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())]))
-    )
+    work = replace(step_of(watch), timeout=timeout)
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
         for batch, watermark in enumerate((None, END_OF_TIME)):
             table = pa.table([[7], ["add"], [50]], schema=VISIBLE)
             state = PartitionState(LocalFolder(folder), manifest, work)
             moment = StepFacts(batch=batch, time=100 * batch, watermark=watermark)
-            done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
+            done = calls_of(work, state, moment).run_batch(table, np.array([7]), table.select(["k"]), np.array([0]))
             written = write_changes(state, f"{batch:012d}-0-x", done.change, batch=batch, parts={})
             manifest = written.manifest
     assert done.output.rows.num_rows == gone
@@ -222,7 +220,7 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
 
 def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
     """The index of expiry grows with the keys, not with their rows; a key that comes and goes leaves none behind."""
-    work = FunctionStepWork(step_of(Calls()), WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])))
+    work = step_of(Calls())
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
         entries = []
@@ -230,7 +228,7 @@ def test_a_key_that_is_touched_for_ever_leaves_one_entry_to_look_at():
             table = pa.table([[7], ["add"], [1]], schema=VISIBLE)
             state = PartitionState(LocalFolder(folder), manifest, work)
             moment = StepFacts(batch=batch, time=batch, watermark=None)
-            done = run_function(work.spec, state, table, np.array([7]), table.select(["k"]), np.array([0]), moment)
+            done = calls_of(work, state, moment).run_batch(table, np.array([7]), table.select(["k"]), np.array([0]))
             entries.append(done.change.append.get("idle", table.slice(0, 0)).num_rows)
             name = f"{batch:012d}-0-x"
             manifest = write_changes(state, name, done.change, batch=batch, parts=work.parts).manifest
@@ -245,7 +243,7 @@ def called(
     output: str | pa.DataType = "int64",
     rows: int = 1,
     epoch: int = 0,
-) -> FunctionResult:
+) -> CallsOfBatch:
     """Call a function for one row of key 7, or for none, and return what the batch did."""
     step = replace(
         step_of(fn), state=pa.schema([("n", state)]), output=pa.schema([("n", output)]), timeout=Timeout(), event=False
@@ -255,7 +253,7 @@ def called(
         reader = StateReader(LocalFolder(folder), Manifest(step="step", partition=0, keys=("k",)))
         moment = StepFacts(batch=0, time=1, watermark=None, epoch=epoch)
         hashes, times = np.array([7])[:rows], np.array([0])[:rows]
-        return run_function(step, reader, table, hashes, table.select(["k"]), times, moment)
+        return calls_of(step, reader, moment).run_batch(table, hashes, table.select(["k"]), times)
 
 
 UNFIT = {
@@ -351,7 +349,7 @@ def test_a_function_with_open_and_close_is_opened_and_closed_once_a_task(rows):
     fn = Opened()
     called(fn, rows=rows, epoch=3)
     assert fn.said == [("open", 0, 1, None, 3), *[("call",)] * rows, ("close",)]
-    assert called(Prices()).rows == 1
+    assert not called(Prices()).failed
 
 
 @pytest.mark.parametrize(
