@@ -3,28 +3,36 @@
 Every cell is commutative and associative: rows may be merged in any order and any grouping.
 Cells know neither keys nor windows.
 A group is a number from 0 to `groups` - 1, given for each row or partial by `ids` (int64).
+Here are counts, sums and variances; `extremes` and `edges` have the others.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import IntegerOverflow
+from penstock.operators.aggregates.wide import Wide, group_sum
+
 __all__ = [
+    "DIGITS",
     "ORDER",
     "Cell",
     "Column",
+    "DecimalSum",
+    "FloatSum",
     "Ids",
+    "IntegerSum",
+    "Moments",
     "Partials",
     "Rows",
     "ValueCount",
-    "add_at",
-    "add_doubles_at",
     "as_arrow",
     "valid_mask",
     "values_of",
@@ -32,12 +40,15 @@ __all__ = [
 
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Doubles = npt.NDArray[np.float64]
 Column: TypeAlias = npt.NDArray[Any] | pa.Array
 """A column of partials: numpy for bigints and doubles without nulls, Arrow for everything else."""
 Partials = dict[str, Column]
 
 ORDER = ("batch", "source", "partition", "position")
 """What arrival order is made of (SEMANTICS 1.6), greatest first."""
+DIGITS = 38
+"""Those of a sum of decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +66,41 @@ class Rows:
     order: tuple[npt.NDArray[np.int64], ...] = ()
 
 
-class Cell(Protocol):
-    """Partial aggregates of one kind over one input."""
+@dataclass(frozen=True, slots=True)
+class Cell(ABC):
+    """Partial aggregates of one kind over one input, None for the rows themselves.
+
+    `columns` have the types of the class, and one column has the type `kind` where the class says none.
+    """
+
+    columns: tuple[str, ...]
+    input: str | None
+    kind: pa.DataType
+    types: ClassVar[tuple[pa.DataType, ...]] = ()
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
         """Return the columns this cell owns, with their Arrow types."""
-        ...
+        return tuple(map(pa.field, self.columns, self.types or (self.kind,)))
 
+    @abstractmethod
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Aggregate rows into one partial a group; that of a group without rows merges as nothing.
 
         `ids` is the group of each row (int64, from 0), `groups` how many groups there are.
         """
-        ...
 
+    @abstractmethod
     def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
         """Merge partials into one a group; `ids` is the group of each partial (int64, from 0).
 
         Cells with an exact inverse take a `sign` as well, 1 or -1 for each partial (int64): those of -1 are subtracted.
         """
-        ...
+
+    def read(self, rows: Rows) -> pa.Array:
+        """Return the input."""
+        assert self.input is not None
+        return rows.inputs[self.input]
 
 
 def as_arrow(column: Column) -> pa.Array:
@@ -98,36 +123,146 @@ def values_of(array: pa.Array, fill: object = 0) -> npt.NDArray[np.generic]:
     return values
 
 
-def add_at(ids: Ids, groups: int, numbers: npt.NDArray[np.int64], sign: Ids | None = None) -> npt.NDArray[np.int64]:
+def _add_at(ids: Ids, groups: int, numbers: npt.NDArray[np.int64], sign: Ids | None = None) -> npt.NDArray[np.int64]:
     """Add up by group numbers whose sums fit into 64 bits: counts of rows."""
     total = np.zeros(groups, dtype=np.int64)
     np.add.at(total, ids, numbers if sign is None else numbers * sign)
     return total
 
 
-def add_doubles_at(ids: Ids, groups: int, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _add_doubles_at(ids: Ids, groups: int, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Add up doubles by group."""
     # Without rows bincount forgets the type of its weights.
     return np.bincount(ids, numbers, minlength=groups).astype(np.float64, copy=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCount:
+def _doubles_of(array: pa.Array) -> Doubles:
+    """Return a numeric array as doubles, nulls as 0."""
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64())
+    return values_of(array).astype(np.float64, copy=False)
+
+
+class ValueCount(Cell):
     """Count rows, or the values of an input that are not null."""
 
-    column: str
-    input: str | None = None
-
-    @property
-    def fields(self) -> tuple[pa.Field, ...]:
-        """Return one bigint."""
-        return (pa.field(self.column, pa.int64()),)
+    __slots__ = ()
+    types = (pa.int64(),)
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Count by group."""
-        valid = None if self.input is None else valid_mask(rows.inputs[self.input])
-        return {self.column: np.bincount(ids if valid is None else ids[valid], minlength=groups).astype(np.int64)}
+        valid = None if self.input is None else valid_mask(self.read(rows))
+        counts = np.bincount(ids if valid is None else ids[valid], minlength=groups)
+        return {self.columns[0]: counts.astype(np.int64)}
 
     def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
         """Add counts up, or subtract them."""
-        return {self.column: add_at(ids, groups, partials[self.column], sign)}
+        return {self.columns[0]: _add_at(ids, groups, partials[self.columns[0]], sign)}
+
+
+class IntegerSum(Cell):
+    """Add up integers in 128 bits: the sum is low + carry * 2**64, and the carry is 0 where the sum is a bigint.
+
+    So a sum overflows only where the rows of a whole window do, in whatever order they came, were merged or left.
+    """
+
+    __slots__ = ()
+    types = (pa.int64(), pa.int64())
+
+    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+        """Add rows up by group; nulls are 0."""
+        numbers = values_of(self.read(rows)).astype(np.int64, copy=False)
+        return self._partials(group_sum(Wide(numbers), ids, groups))
+
+    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+        """Add sums up, or subtract them."""
+        numbers = Wide.from_carry(*(partials[column] for column in self.columns))
+        return self._partials(group_sum(numbers, ids, groups, sign))
+
+    def _partials(self, total: Wide) -> Partials:
+        return dict(zip(self.columns, (total.low, total.carry), strict=True))
+
+
+class DecimalSum(Cell):
+    """Add up decimals of one scale exactly, in up to 38 digits."""
+
+    __slots__ = ()
+
+    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+        """Add rows up by group; nulls are left out."""
+        decimals = self.read(rows)
+        numbers, valid = Wide.from_decimals(decimals), valid_mask(decimals)
+        if valid is not None:
+            numbers = Wide(numbers.low[valid], None if numbers.high is None else numbers.high[valid])
+            ids = ids[valid]
+        return self._partials(group_sum(numbers, ids, groups))
+
+    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+        """Add sums up, or subtract them."""
+        return self._partials(group_sum(Wide.from_decimals(partials[self.columns[0]]), ids, groups, sign))
+
+    def _partials(self, total: Wide) -> Partials:
+        if total.high is not None and total.reaches(10**DIGITS).any():
+            raise IntegerOverflow(f"a sum of decimals has more than {DIGITS} digits", where=self.columns[0])
+        return {self.columns[0]: total.to_decimals(self.kind)}
+
+
+class FloatSum(Cell):
+    """Add up in double, as Spark does for floating sums and for means of numbers that are not decimals.
+
+    There is no inverse: inf - inf and 1e17 + 1 - 1e17 are wrong for ever.
+    """
+
+    __slots__ = ()
+    types = (pa.float64(),)
+
+    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+        """Add rows up by group; nulls are 0."""
+        return {self.columns[0]: _add_doubles_at(ids, groups, _doubles_of(self.read(rows)))}
+
+    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+        """Add sums up."""
+        return {self.columns[0]: _add_doubles_at(ids, groups, partials[self.columns[0]])}
+
+
+class Moments(Cell):
+    """Keep the count, the mean and the sum of squared distances from it; 0, 0, 0 of no values.
+
+    Partials are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979), for any number of partials at once. Rows are reduced in two passes.
+    Sums of squares are never subtracted from each other, so nothing cancels.
+    Infinities and NaN make the squared distances NaN, as in Spark.
+    """
+
+    __slots__ = ()
+    types = (pa.int64(), pa.float64(), pa.float64())
+
+    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+        """Reduce rows by group; nulls are left out."""
+        column = self.read(rows)
+        values, valid = _doubles_of(column), valid_mask(column)
+        if valid is not None:
+            values, ids = values[valid], ids[valid]
+        ones = np.ones(len(values), dtype=np.int64)
+        return self._merged(ones, values, None, ids, groups)
+
+    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+        """Merge partials by group."""
+        counts, means, squares = (partials[column] for column in self.columns)
+        some = counts > 0
+        return self._merged(counts[some], means[some], squares[some], ids[some], groups)
+
+    def _merged(
+        self, counts: npt.NDArray[np.int64], means: Doubles, squares: Doubles | None, ids: Ids, groups: int
+    ) -> Partials:
+        total = _add_at(ids, groups, counts)
+        # Distances from one mean of the group instead of from 0 keep large means from swallowing small distances.
+        anchor = np.zeros(groups)
+        anchor[ids] = means
+        with np.errstate(invalid="ignore", over="ignore"):
+            weighted = (means - anchor[ids]) * counts
+            mean = anchor + _add_doubles_at(ids, groups, weighted) / np.maximum(total, 1)
+            spread = counts * (means - mean[ids]) ** 2
+            if squares is not None:
+                spread += squares
+        return dict(zip(self.columns, (total, mean, _add_doubles_at(ids, groups, spread)), strict=True))

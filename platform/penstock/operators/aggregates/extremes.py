@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.aggregates.cells import Ids, Mask, Partials, Rows, as_arrow, valid_mask, values_of
+from penstock.operators.aggregates.cells import Cell, Ids, Mask, Partials, Rows, as_arrow, valid_mask, values_of
 
 __all__ = ["Extreme", "has_order"]
 
@@ -25,7 +25,7 @@ def has_order(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(Cell):
     """The least or the greatest value that is not null, or null.
 
     Floating numbers have the order of IEEE 754 totalOrder: NaN is greatest, as in Spark.
@@ -33,23 +33,15 @@ class Extreme:
     Text and bytes compare byte by byte, unsigned.
     """
 
-    column: str
-    input: str
-    kind: pa.DataType
-    greatest: bool
-
-    @property
-    def fields(self) -> tuple[pa.Field, ...]:
-        """Return one column of the input's type."""
-        return (pa.field(self.column, self.kind),)
+    greatest: bool = False
 
     def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
         """Find the extreme of the rows of each group."""
-        return {self.column: self._extremes(rows.inputs[self.input], ids, groups)}
+        return {self.columns[0]: self._extremes(self.read(rows), ids, groups)}
 
     def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
         """Find the extreme of the partials of each group."""
-        return {self.column: self._extremes(as_arrow(partials[self.column]), ids, groups)}
+        return {self.columns[0]: self._extremes(as_arrow(partials[self.columns[0]]), ids, groups)}
 
     def _extremes(self, column: pa.Array, ids: Ids, groups: int) -> pa.Array:
         valid = valid_mask(column)

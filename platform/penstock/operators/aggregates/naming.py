@@ -23,7 +23,7 @@ __all__ = [
     "PARTS",
     "aggregates_in",
     "cast_of",
-    "cells_of",
+    "cell_of",
     "names_of",
     "old_names",
     "partial_name",
@@ -104,27 +104,24 @@ def cast_of(expression: str) -> str | None:
     return match[1].strip() if depth == 0 else None
 
 
-def cells_of(kind: AggregateKind, result: str) -> tuple[str, ...]:
-    """Return the kinds of cells that an aggregate of an expression needs; `result` is its type in words."""
-    if kind in (AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST):
-        return (kind.value,)
-    if kind is AggregateKind.COUNT:
-        return ("count",)
+def cell_of(kind: AggregateKind, result: str) -> str:
+    """Return the kind of cell that an aggregate of an expression needs; `result` is its type in words."""
     if kind in (AggregateKind.SUM, AggregateKind.MEAN):
-        family = "decimal" if result.startswith("decimal") else "integer" if result.startswith("int") else "double"
-        return (family,)
-    return ("moments",)
+        return "decimal" if result.startswith("decimal") else "integer" if result.startswith("int") else "double"
+    return kind.value if kind.value in PARTS else "moments"
 
 
 def names_of(aggregates: Iterable[tuple[AggregateKind, str, str]], *, old: bool) -> set[str]:
     """Return the partials of expressions that these aggregates have, or `old`, had; kind, expression, result's type."""
     names: set[str] = set()
     for kind, expression, result in aggregates:
-        for cell in cells_of(kind, result) if expression else ():
-            parts = [part for part, _ in _OLD_PARTS[cell]] if old else PARTS[cell]
-            names.update(partial_name(part, expression) for part in parts)
-            if old and cell in ("first", "last"):
-                names.update(shared_places(cell))
+        if not expression:
+            continue
+        cell = cell_of(kind, result)
+        parts = [part for part, _ in _OLD_PARTS[cell]] if old else PARTS[cell]
+        names.update(partial_name(part, expression) for part in parts)
+        if old and cell in ("first", "last"):
+            names.update(shared_places(cell))
     return names
 
 
@@ -138,10 +135,10 @@ def old_names(aggregates: Iterable[tuple[AggregateKind, str, str]]) -> dict[str,
     first: dict[tuple[str, str], int] = {}
     names: dict[str, str] = {}
     for place, (kind, expression, result) in enumerate(aggregates):
-        for cell in cells_of(kind, result) if expression else ():
-            for part, was in _OLD_PARTS[cell]:
-                owner = "count" if part == "n" else cell
-                names[f"_p{first.setdefault((owner, expression), place)}_{was}"] = partial_name(part, expression)
+        cell = cell_of(kind, result)
+        for part, was in _OLD_PARTS[cell] if expression else ():
+            owner = "count" if part == "n" else cell
+            names[f"_p{first.setdefault((owner, expression), place)}_{was}"] = partial_name(part, expression)
     return names
 
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.operators.aggregates import results
-from penstock.operators.aggregates.cells import Cell, Column, Ids, Partials, Rows, ValueCount, as_arrow
+from penstock.operators.aggregates.cells import (
+    DIGITS,
+    Cell,
+    Column,
+    DecimalSum,
+    FloatSum,
+    Ids,
+    IntegerSum,
+    Moments,
+    Partials,
+    Rows,
+    ValueCount,
+    as_arrow,
+)
 from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
-from penstock.operators.aggregates.moments import Moments
-from penstock.operators.aggregates.naming import PARTS, cells_of, partial_name, plain_sql
-from penstock.operators.aggregates.sums import DecimalSum, FloatSum, IntegerSum
+from penstock.operators.aggregates.naming import PARTS, cell_of, partial_name, plain_sql
 from penstock.operators.columns import column_array
 
 __all__ = ["AGGREGATES", "ROWS", "AggregatePlan", "BoundAggregate"]
@@ -26,6 +38,15 @@ AGGREGATES = "aggregates"
 ROWS = "_rows"
 """The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
 _Invertible = ValueCount | IntegerSum | DecimalSum
+_CELLS: Mapping[str, Callable[[tuple[str, ...], str, pa.DataType], Cell]] = {
+    "count": ValueCount,
+    "integer": IntegerSum,
+    "decimal": DecimalSum,
+    "double": FloatSum,
+    "min": Extreme,
+    "max": partial(Extreme, greatest=True),
+    "moments": Moments,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +101,7 @@ class AggregatePlan:
     """
 
     aggregates: tuple[BoundAggregate, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell | Edge, ...]
     fields: tuple[pa.Field, ...]
 
     @classmethod
@@ -176,13 +197,13 @@ class _Planner:
 
     def __init__(self) -> None:
         self.inputs: dict[str, str] = {}
-        self.cells: dict[tuple[str, ...], Cell] = {(): ValueCount(ROWS)}
+        self.cells: dict[tuple[str, ...], Cell] = {(): ValueCount((ROWS,), None, pa.int64())}
         self.edges: dict[AggregateKind, dict[str, EdgeInput]] = {}
 
     def plan(self, aggregates: Mapping[str, Aggregate], input_types: Mapping[str, pa.DataType | None]) -> AggregatePlan:
         bound = tuple(self._bind(name, aggregate, input_types.get(name)) for name, aggregate in aggregates.items())
         edges = (Edge(tuple(kept.values()), kind is AggregateKind.LAST) for kind, kept in self.edges.items())
-        cells = (*self.cells.values(), *edges)
+        cells: tuple[Cell | Edge, ...] = (*self.cells.values(), *edges)
         fields = tuple(field for cell in cells for field in cell.fields)
         return AggregatePlan(aggregates=bound, cells=cells, fields=fields)
 
@@ -213,37 +234,20 @@ class _Planner:
         self, kind: AggregateKind, source: str, input_type: pa.DataType, result: pa.DataType
     ) -> tuple[str, ...]:
         """Return the partials that an aggregate needs, and add the missing cells."""
-        columns: tuple[str, ...] = ()
-        for cell in cells_of(kind, str(result)):
-            names = [partial_name(part, self.inputs[source]) for part in PARTS[cell]]
-            match cell:
-                case "first" | "last":
-                    edge = EdgeInput(source, input_type, tuple(names[:-1]), names[-1])
-                    self.edges.setdefault(kind, {}).setdefault(source, edge)
-                    columns += (names[-1],)
-                case "min" | "max":
-                    columns += self._cell((cell, source), Extreme(names[0], source, input_type, cell == "max"))
-                case "moments":
-                    columns += self._cell((cell, source), Moments(names[0], names[1], names[2], source))[::2]
-                case "count":
-                    columns += self._cell((cell, source), ValueCount(names[0], source))
-                case _:
-                    columns += self._cell((cell, source, "count"), ValueCount(names[0], source))
-                    columns += self._cell((cell, source), _sum_of(cell, names[1:], source, input_type))
-        return columns
-
-    def _cell(self, key: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
-        return tuple(field.name for field in self.cells.setdefault(key, cell).fields)
-
-
-def _sum_of(cell: str, names: Sequence[str], source: str, input_type: pa.DataType) -> Cell:
-    match cell:
-        case "decimal":
-            return DecimalSum(names[0], source, input_type.scale)
-        case "integer":
-            return IntegerSum(names[0], names[1], source)
-        case _:
-            return FloatSum(names[0], source)
+        cell = cell_of(kind, str(result))
+        names = tuple(partial_name(part, self.inputs[source]) for part in PARTS[cell])
+        if cell in ("first", "last"):
+            edge = EdgeInput(source, input_type, names[:-1], names[-1])
+            self.edges.setdefault(kind, {}).setdefault(source, edge)
+            return names[-1:]
+        own, given = names, input_type
+        if cell in ("integer", "decimal", "double"):  # beside a sum it is counted how many values were added
+            self.cells.setdefault((cell, source, "count"), ValueCount(names[:1], source, pa.int64()))
+            own = names[1:]
+        if cell == "decimal":
+            given = pa.decimal128(DIGITS, input_type.scale)
+        self.cells.setdefault((cell, source), _CELLS[cell](own, source, given))
+        return names[::2] if cell == "moments" else names  # a variance needs no mean
 
 
 def _described(name: str, kind: AggregateKind, expression: str | None) -> str:

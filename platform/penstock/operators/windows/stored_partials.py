@@ -4,11 +4,14 @@ All state is read as if each change of the aggregates had rewritten it. Dropped 
 still have them. New aggregates begin without rows, and count later ones. Each change of the aggregates has a
 generation, a growing number that segments carry. For each older generation that may still have rows, the facts name the
 columns that give today's partials.
+
+They are of the same values, or of the uncast ones. All partials of an aggregate have sources, or none has. With a sum
+of new rows only, and a count of all rows, the mean would be wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,14 +19,21 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
-from penstock.operators.aggregates import ROWS
+from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
-from penstock.operators.aggregates.naming import aggregates_in, names_of
+from penstock.operators.aggregates.naming import (
+    PARTS,
+    aggregates_in,
+    cast_of,
+    cell_of,
+    names_of,
+    partial_name,
+    shared_places,
+)
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
-from penstock.operators.partial_sources import Sources, sources_of, through
 from penstock.operators.windows.partials import FROM, SLICE_START, PartialLayout
 from penstock.state.row_layout import GROUP, HASH
 
@@ -32,6 +42,20 @@ __all__ = ["GENERATION", "OLDER", "StoredPartials"]
 GENERATION, OLDER = "generation", "older"
 """The facts that number the partials a state has, and say how those of older numbers are read."""
 _LIMITS = np.iinfo(np.int64)
+
+Sources = Mapping[str, tuple[str, ...]]
+"""For partials the stored columns that give them: one, or the two of a sum of integers. A missing partial is new."""
+
+_WHOLE = ("sum", "carry")
+_WAYS: Mapping[str, tuple[tuple[tuple[str, ...], ...], ...]] = {
+    "count": ((("n",),), (("summed",),), (("decimals",),), (("doubles",),), (("mn",),)),
+    "integer": ((("n",), ("sum",), ("carry",)),),
+    "decimal": ((("n",), ("decimal",)),),
+    "double": ((("n",), ("double",)), (("decimals",), ("decimal",)), (("n",), ("decimal",))),
+}
+"""By cell the sources of its parts beside themselves. `n` beside a sum is of older checkpoints."""
+_OF_INTEGERS = (((("summed",), _WHOLE)), ((("n",), _WHOLE)))
+"""The sources of a sum of the same numbers in another type."""
 
 
 class _Older(NamedTuple):
@@ -69,9 +93,9 @@ class StoredPartials:
         before = now
         if aggregates is not None:
             before = {ROWS} | names_of(aggregates_in(aggregates), old=GENERATION not in facts)
-        sources = sources_of(layout.plan, before)
+        sources = _sources_of(layout.plan, before)
         if before != now:
-            older = {number: _Older(until, through(sources, was)) for number, (until, was) in older.items()}
+            older = {number: _Older(until, _through(sources, was)) for number, (until, was) in older.items()}
             older[generation] = _Older(None, sources)
             generation += 1
         return cls(layout, sources, generation, older, old)
@@ -79,7 +103,7 @@ class StoredPartials:
     @classmethod
     def of_table(cls, layout: PartialLayout, names: Iterable[str], old: Mapping[str, str]) -> StoredPartials:
         """Return what reads a table of its own with these columns."""
-        sources = sources_of(layout.plan, {old.get(name, name) for name in names})
+        sources = _sources_of(layout.plan, {old.get(name, name) for name in names})
         return cls(layout, sources, 1, {0: _Older(None, sources)}, old)
 
     def __call__(self, table: pa.Table, generation: int = 0) -> pa.Table:
@@ -162,3 +186,47 @@ def _summed(low: pa.ChunkedArray, carry: pa.ChunkedArray, kind: pa.DataType) -> 
     table = pa.table({"low": low, "carry": carry})
     numbers = Wide.from_carry(column_array(table, "low").to_numpy(), column_array(table, "carry").to_numpy())
     return as_arrow(numbers.to_decimals(pa.decimal128(38, 0))).cast(kind)
+
+
+def _sources_of(plan: AggregatePlan, stored: Container[str]) -> dict[str, tuple[str, ...]]:
+    """Return the sources of a plan's partials, of columns in `stored`."""
+    sources: dict[str, tuple[str, ...]] = {ROWS: (ROWS,)}
+    for aggregate in plan.aggregates:
+        if aggregate.expression is None:
+            continue
+        cell = cell_of(aggregate.kind, str(aggregate.result))
+        names = [partial_name(part, aggregate.expression) for part in PARTS[cell]]
+        for way in _ways(cell, aggregate.expression):
+            if all(name in stored for names_of_part in way for name in names_of_part):
+                sources |= dict(zip(names, way, strict=True))
+                break
+    return sources
+
+
+def _through(sources: Sources, older: Sources) -> dict[str, tuple[str, ...]]:
+    """Return the sources of partials in an older generation, where `older` has the sources of their sources."""
+    return {
+        name: tuple(column for source in names for column in older[source])
+        for name, names in sources.items()
+        if all(source in older for source in names)
+    }
+
+
+def _ways(cell: str, expression: str) -> list[list[tuple[str, ...]]]:
+    """Return, best first, the columns that may give each part of a cell."""
+
+    def named(label: str, way: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+        return [tuple(partial_name(part, label) for part in parts) for parts in way]
+
+    itself = tuple((part,) for part in PARTS[cell])
+    ways = [named(expression, way) for way in (itself, *_WAYS.get(cell, ()))]
+    if cell in ("first", "last"):
+        value = partial_name(PARTS[cell][-1], expression)
+        ways.append([*((place,) for place in shared_places(cell)), (value,)])
+    of_integers = _OF_INTEGERS if cell in ("decimal", "double") else ()
+    ways += [named(expression, way) for way in of_integers]
+    inner = cast_of(expression)
+    if inner is not None:
+        exact = (itself, *_WAYS[cell]) if cell in ("count", "double") else ()
+        ways += [named(inner, way) for way in (*exact, *of_integers)]
+    return ways

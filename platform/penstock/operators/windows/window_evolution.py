@@ -14,7 +14,7 @@ from penstock.operators.aggregates.naming import (
     PARTIALS,
     PARTS,
     aggregates_in,
-    cells_of,
+    cell_of,
     old_names,
     partial_name,
     plain_sql,
@@ -82,8 +82,8 @@ def _aggregates(before: list[tuple[str, str]], read: StoredPartials, stored: pa.
     known, kept = dict(before), kept_now(plan)
     missing = set() if stored is None else read.new
     for (aggregate, result), bound in zip(kept, plan.aggregates, strict=True):
-        cells = cells_of(bound.kind, result) if bound.expression is not None else ()
-        own = {partial_name(part, bound.expression) for cell in cells for part in PARTS[cell] if bound.expression}
+        parts = PARTS[cell_of(bound.kind, result)] if bound.expression else ()
+        own = {partial_name(part, bound.expression or "") for part in parts}
         if aggregate not in known and own & missing:
             yield f"{aggregate} is new, and counts the rows that come from now on, in windows that are open as well"
         elif aggregate not in known:
