@@ -14,5 +14,4 @@ from penstock.errors.checkpoints import *
 from penstock.errors.gates import *
 from penstock.errors.jobs import *
 from penstock.errors.root import *
-from penstock.errors.supervision import *
 from penstock.errors.work import *

@@ -1,4 +1,4 @@
-"""Name what is wrong with a job, its configuration, or the machine."""
+"""Name what is wrong with a job, its configuration, or the machine, or what goes wrong when its stream is commanded."""
 
 from __future__ import annotations
 
@@ -116,5 +116,48 @@ class ClusterUnavailable(PenstockError, ConnectionError):
     remedy = (
         "Check that the master named in [spark] runs and has free cores; `spark.cores.max` limits what one job "
         "takes of a standalone cluster. A later start resumes."
+    )
+    exit_code = EXIT_RETRY
+
+
+class SupervisionError(PenstockError):
+    """Root of all errors of commands to streams."""
+
+    code = "PEN-SUP-000"
+    remedy = "Look at `penstock streams`."
+
+
+class CommandRefused(SupervisionError, ValueError):
+    """The state of the stream does not allow the command; nothing was changed."""
+
+    code = "PEN-SUP-001"
+    remedy = "Look at `penstock streams`, and request what the stream's state allows."
+
+
+class StreamFailed(SupervisionError, RuntimeError):
+    """The stream has ended otherwise than the command waits for: it failed, or somebody ended it."""
+
+    code = "PEN-SUP-002"
+    remedy = (
+        "Correct what the message names, then `penstock start JOB`. The drivers' logs are in _logs of the root, or "
+        "for a root on HDFS in the supervisor's cache."
+    )
+
+
+class SupervisorAbsent(SupervisionError, RuntimeError):
+    """No supervisor carries out the command."""
+
+    code = "PEN-SUP-003"
+    remedy = "Start one with `penstock supervise`, on the machine where drivers are to run."
+    exit_code = EXIT_RETRY
+
+
+class RootMissing(SupervisionError, FileNotFoundError):
+    """The folder of checkpoints and commands does not exist."""
+
+    code = "PEN-SUP-004"
+    remedy = (
+        "Mount it on this machine, or correct the URL. If there never was one, `penstock supervise` and `penstock "
+        "run` create it."
     )
     exit_code = EXIT_RETRY
