@@ -61,7 +61,7 @@ _fold(str(FOLDER / "new" / "er" / "table"))
 """,
     "files of a held batch": """
 from penstock.checkpoint.log.entries import StagedFile
-from penstock.quality.held.files import bring_back, keep_held
+from penstock.quality.held.release import bring_back, keep_held
 _, publisher = opened()
 file = staged(publisher.staging, 0)
 held = [StagedFile(path=file.path, size=file.size, rows=file.rows, checksum=file.checksum, stats={{}})]

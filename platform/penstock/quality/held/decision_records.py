@@ -21,7 +21,7 @@ from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.checkpoint.storage.store import CheckpointStore
 
-__all__ = ["Decision", "HeldDecision", "HeldRecords"]
+__all__ = ["Decision", "HeldDecision", "HeldRecords", "ruling_of"]
 
 _KIND = "held"
 
@@ -59,7 +59,7 @@ class HeldRecords:
         """Return the decision on a batch, None while there is none."""
         kept = (Records(self._store, _KIND, folder).newest() for folder in self._folders(batch))
         decision = next((record for record in kept if record is not None), None)
-        return None if decision is None else _ruling(decision.body)
+        return None if decision is None else ruling_of(decision.body)
 
     def decide(
         self, batch: int, decision: Decision, rows: Mapping[str, int], *, by: str, windows: Windows | None = None
@@ -78,7 +78,7 @@ class HeldRecords:
         if stored == data:
             return ruling
         _, record = fileformat.decode(stored, kind=_KIND, path=path)
-        return self.ruling(batch) or _ruling(record["body"])
+        return self.ruling(batch) or ruling_of(record["body"])
 
     def carried_out(self, batch: int, ruling: HeldDecision, *, by: str) -> None:
         """Note that a decision was carried out."""
@@ -119,7 +119,8 @@ def _body(ruling: HeldDecision, by: str) -> dict[str, Any]:
     return {**decision, "windows": windows}
 
 
-def _ruling(body: Mapping[str, Any]) -> HeldDecision:
+def ruling_of(body: Mapping[str, Any]) -> HeldDecision:
+    """Return the decision in a record."""
     return HeldDecision(
         decision=Decision(body["decision"]),
         done=bool(body["done"]),

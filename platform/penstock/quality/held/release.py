@@ -2,12 +2,16 @@
 
 A batch has one decision: of two people the first decides, by exclusive create. A repeated request finishes what a
 crash may have interrupted. Only the process that owns the log carries it out (`held_service`).
-`decisions` stores the decisions.
+`decision_records` stores the decisions.
+
+The files of held batches lie below the checkpoint, where no VACUUM of a table looks (F71). Tasks write the files of a
+Delta sink into the table's folder, and nobody knows before the verdict that they are held. There they are named by no
+version of the table, and VACUUM removes what is older than the table's retention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,11 +25,11 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
-from penstock.quality.held.files import bring_back, verify_held
 from penstock.sinks.base import Sink
+from penstock.sinks.staged_files import verify_staged
 from penstock.sinks.staged_publisher import StagedPublisher
 
-__all__ = ["HeldBatch", "HeldPins", "discard", "held_app", "release", "undecided"]
+__all__ = ["HeldBatch", "HeldPins", "bring_back", "discard", "held_app", "keep_held", "release", "undecided"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +127,7 @@ def find_held(records: HeldRecords, recovered: Recovered, batch: int) -> HeldBat
         held = _held_batch(commit, records.ruling(batch), undone=batch in recovered.held.undone)
         return replace(held, windows=closed_windows(commit, recovered.held.before(batch)))
     known = [held.batch for held in undecided(records, recovered)]
-    raise HeldNotFound(f"batch {batch} is not held; undecided: {known or 'none'}", held=known)
+    raise HeldNotFound(f"batch {batch} is not held, undecided: {known or 'none'}", held=known)
 
 
 def held_app(uuid: str, sink: str, batch: int) -> str:
@@ -165,12 +169,12 @@ def release(
         CheckpointCorrupt: A file is not what its Commit names; nothing is published then.
     """
     if held.undone and (held.ruling is None or held.is_begun):
-        raise HeldDecided(f"a restore has gone back behind batch {held.batch}: its rows come again in later batches")
+        raise HeldDecided(f"a restore has rewound past batch {held.batch}: later batches read its rows a second time")
     if held.ruling is not None and (held.ruling.done or held.ruling.decision is not Decision.RELEASE):
         return _decided(records, held, Decision.RELEASE, by=by)
     sinks = {name: StagedPublisher(name, _sink(graph, name), staged / name, spark) for name in held.files}
     for name, files in held.files.items():
-        verify_held(sinks[name].staging, staged / name, files)
+        _verify_held(sinks[name].staging, staged / name, files)
     still_mine()
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
@@ -212,6 +216,42 @@ def discard(
             (staged / name / file.path).remove()
     records.carried_out(held.batch, ruling, by=by)
     return ruling
+
+
+def keep_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
+    """Move files from the folder that tasks wrote them in to `kept`, below the checkpoint; durable on return.
+
+    Called before a Commit names them; a driver that dies in between computes the batch again, under other names.
+    """
+    if folder == kept or not files:
+        return
+    for file in files:
+        (kept / file.path).adopt((folder / file.path).fetch(), link=True)
+    kept.sync()
+    for file in files:
+        (folder / file.path).remove()
+
+
+def _verify_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
+    """Raise CheckpointCorrupt where held files are not what their Commit says.
+
+    Checkpoints that were written before files were moved have them in `folder`.
+    """
+    for file in files:
+        verify_staged(kept if (kept / file.path).size() is not None else folder, [file])
+
+
+def bring_back(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
+    """Copy held files to the folder that a release publishes them from; durable on return.
+
+    A copy, because it is young: VACUUM leaves it alone until the table names it.
+    """
+    if folder == kept:
+        return
+    for file in files:
+        if (kept / file.path).size() is not None:
+            (folder / file.path).adopt((kept / file.path).fetch(), link=False)
+    folder.sync()
 
 
 class SessionOnDemand:

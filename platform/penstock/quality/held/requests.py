@@ -23,7 +23,7 @@ from penstock import errors
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
-from penstock.quality.held.decision_records import Decision, HeldDecision
+from penstock.quality.held.decision_records import Decision, HeldDecision, ruling_of
 
 __all__ = ["AGAIN", "HeldAsk", "HeldAsks"]
 
@@ -74,9 +74,7 @@ class HeldAsks:
             if record.get("answer") == ask:
                 if "code" in record:
                     raise _error(record)
-                return HeldDecision(
-                    decision=Decision(record["decision"]), done=bool(record["done"]), rows=dict(record["rows"])
-                )
+                return ruling_of(record)
         return None
 
     def pending(self) -> list[HeldAsk]:

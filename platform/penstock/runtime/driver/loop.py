@@ -31,7 +31,7 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
-from penstock.quality.held.files import keep_held
+from penstock.quality.held.release import keep_held
 from penstock.runtime.driver.batch_clock import TickClock
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine

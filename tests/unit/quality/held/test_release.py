@@ -229,7 +229,7 @@ def test_a_batch_that_a_restore_has_undone_is_not_released(world):
     world.hold(1)
     world.restore(0)
     world.pass_on(2)
-    with pytest.raises(HeldDecided, match="come again in later batches"):
+    with pytest.raises(HeldDecided, match="later batches read its rows a second time"):
         world.release(1)
     assert world.discard(1).rows == {"out": 3}
 
@@ -252,7 +252,7 @@ def test_a_release_that_was_cut_short_before_a_restore_is_not_finished_behind_it
     world.pass_on(2)
     assert world.waiting() == [1]
     rows = [1, 1, 1] if published else []
-    with pytest.raises(HeldDecided, match="come again in later batches"):
+    with pytest.raises(HeldDecided, match="later batches read its rows a second time"):
         world.release(1)
     assert (world.shown(), world.waiting()) == (rows, [1])
     world.restore(1)
