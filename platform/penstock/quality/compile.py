@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import GateError, PenstockError, SuiteError, UnknownName
 from penstock.quality import measure as measuring
-from penstock.quality.column_types import Family, column_type
 from penstock.quality.measure import Partial, key_names, merge_partials
-from penstock.quality.predicates import CompiledRule, row_expression, text_literal
+from penstock.quality.predicates import CompiledRule, Family, column_type, row_expression, text_literal
 from penstock.quality.suite import Kind, Rule, Severity, Suite
 from penstock.quality.verdict import Status, UnitNumbers, Verdict, judge
 

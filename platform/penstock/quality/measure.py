@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import GateError
-from penstock.quality.column_types import Family
 from penstock.quality.exact import bins_of
-from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED, CompiledRule
+from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED, CompiledRule, Family
 from penstock.quality.suite import Kind
 
 __all__ = ["Partial", "fails_mask", "key_names", "measure", "merge_partials"]

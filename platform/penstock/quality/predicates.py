@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from penstock.errors import SuiteError
 from penstock.quality.arguments import Bound, kind_of, parse_moment
-from penstock.quality.column_types import UNTYPED, ColumnType, Family
 from penstock.quality.suite import Rule
 
 __all__ = [
     "CONSIDERED",
     "NOT_COUNTED",
     "UNEXPECTED",
+    "ColumnType",
     "CompiledRule",
+    "Family",
+    "column_type",
     "identifier",
     "row_expression",
     "text_literal",
@@ -32,8 +36,72 @@ __all__ = [
 
 CONSIDERED, UNEXPECTED, NOT_COUNTED = 0, 1, 2
 
+
+class Family(Enum):
+    """Group the types that a rule treats alike."""
+
+    INTEGRAL = "integral"
+    FLOATING = "floating"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_NTZ = "timestamp_ntz"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column's Spark type: its simple name, its family, and the scale of a decimal."""
+
+    name: str
+    family: Family
+    scale: int = 0
+
+
+_UNTYPED = ColumnType("", Family.OTHER)
+"""The type of a column while the columns are not known."""
 _NUMBERS = (Family.INTEGRAL, Family.FLOATING, Family.DECIMAL)
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
+_FAMILIES = {
+    "tinyint": Family.INTEGRAL,
+    "smallint": Family.INTEGRAL,
+    "int": Family.INTEGRAL,
+    "bigint": Family.INTEGRAL,
+    "float": Family.FLOATING,
+    "double": Family.FLOATING,
+    "string": Family.STRING,
+    "boolean": Family.BOOLEAN,
+    "date": Family.DATE,
+    "timestamp": Family.TIMESTAMP,
+    "timestamp_ntz": Family.TIMESTAMP_NTZ,
+}
+_ALIASES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+}
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?")
+_TEXT = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
+
+
+def column_type(text: str) -> ColumnType:
+    """Return the type that a Spark type name means; what no rule but not-null can judge is OTHER."""
+    name = text.strip().lower()
+    name = _ALIASES.get(name, name)
+    if name in _FAMILIES:
+        return ColumnType(name, _FAMILIES[name])
+    if _TEXT.fullmatch(name):
+        return ColumnType("string", Family.STRING)
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal is not None:
+        precision, scale = int(decimal.group(1) or 10), int(decimal.group(2) or 0)
+        return ColumnType(f"decimal({precision},{scale})", Family.DECIMAL, scale)
+    return ColumnType(name, Family.OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +113,7 @@ class CompiledRule(Rule):
     """
 
     name: str
-    column_type: ColumnType = UNTYPED
+    column_type: ColumnType = _UNTYPED
     expression: str | None = None
     bit: int | None = None
 

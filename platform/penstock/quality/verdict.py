@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
-from penstock.quality.column_types import Family
 from penstock.quality.exact import rounded
-from penstock.quality.predicates import CompiledRule
+from penstock.quality.predicates import CompiledRule, Family
 from penstock.quality.suite import Kind, Rule, Severity
 
 __all__ = ["Observed", "RuleResult", "Status", "UnitNumbers", "Verdict", "judge"]

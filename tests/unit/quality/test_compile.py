@@ -9,8 +9,7 @@ import pytest
 
 from penstock.errors import GateError, SuiteError, UnknownName
 from penstock.quality import CompiledGate, compile_suite, load_suite
-from penstock.quality.column_types import Family, column_type
-from penstock.quality.predicates import identifier, text_literal
+from penstock.quality.predicates import Family, column_type, identifier, text_literal
 
 ROOT = Path(__file__).resolve().parents[3]
 
