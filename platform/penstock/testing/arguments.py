@@ -19,9 +19,9 @@ from penstock.time.triggers import AsFastAsPossible, FixedInterval, Tick
 __all__ = [
     "AskedFor",
     "Crashed",
-    "Feed",
     "Marks",
     "Untimed",
+    "checked_feed",
     "checked_hook",
     "checked_time",
     "micros",
@@ -105,33 +105,19 @@ def _seconds(at: int) -> str:
     return f"{at / 1_000_000:.6f}".rstrip("0").rstrip(".")
 
 
-@dataclass(frozen=True)
-class Feed:
-    """Rows and watermarks by source; nothing is fed before `give`."""
+def checked_feed(
+    sources: Mapping[str, MemorySource], rows: Mapping[str, Sequence[Any]] | None, watermark: Marks
+) -> tuple[dict[str, list[Any]], dict[str, int]]:
+    """Return the rows and the watermarks, in microseconds, that are to be fed, both by source.
 
-    sources: Mapping[str, MemorySource]
-    rows: Mapping[str, list[Any]]
-    marks: Mapping[str, int]
-
-    @classmethod
-    def checked(
-        cls, sources: Mapping[str, MemorySource], rows: Mapping[str, Sequence[Any]] | None, watermark: Marks
-    ) -> Feed:
-        """Return what is to be fed; raises UnknownName, and JobError for rows of a source that has ended."""
-        watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
-        marks = {name: micros(mark) for name, mark in watermarks.items() if mark is not None}
-        fed = {name: list(listed) for name, listed in (rows or {}).items()}
-        refuse_unknown([*fed, *watermarks], sources)
-        if over := sorted(name for name in fed if sources[name].ended):
-            raise job_error(f"source {over[0]!r} has ended and takes no more rows")
-        return cls(sources, fed, marks)
-
-    def give(self) -> None:
-        """Feed a chunk, with rows or without, to every source that has not ended."""
-        for name, source in self.sources.items():
-            source.watermark = self.marks.get(name, source.watermark)
-            if not source.ended:
-                source.feed(self.rows.get(name, []))
+    Raises UnknownName, and JobError for rows of a source that has ended.
+    """
+    watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
+    fed = {name: list(listed) for name, listed in (rows or {}).items()}
+    refuse_unknown([*fed, *watermarks], sources)
+    if over := sorted(name for name in fed if sources[name].ended):
+        raise job_error(f"source {over[0]!r} has ended and takes no more rows")
+    return fed, {name: micros(mark) for name, mark in watermarks.items() if mark is not None}
 
 
 def refuse_unknown(names: Iterable[str], sources: Mapping[str, MemorySource]) -> None:

@@ -16,7 +16,7 @@ from penstock.runtime.spark.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["jars_folder", "project_quality", "session_of_tests"]
+__all__ = ["project_quality", "session_of_tests"]
 
 
 def project_quality() -> Path | None:
@@ -27,18 +27,13 @@ def project_quality() -> Path | None:
         return None
 
 
-def jars_folder() -> Path | None:
-    """Return the folder of Spark's jars, None where there is none."""
-    folders = (Path.cwd(), *Path.cwd().parents)
-    return next((folder / ".jars" for folder in folders if (folder / ".jars").is_dir()), None)
-
-
 def session_of_tests() -> SparkSession:
     """Return the one Spark session of this process, whose workers find the modules that this process finds now.
 
     A function of a module is sent to them by name, and who runs tests puts the folders of their modules on the path.
     """
-    spark = open_session("penstock-tests", jars=jars_folder())
+    folders = (folder / ".jars" for folder in (Path.cwd(), *Path.cwd().parents))
+    spark = open_session("penstock-tests", jars=next(filter(Path.is_dir, folders), None))
     environment, own = spark.sparkContext.environment, os.environ.get("PYTHONPATH", "")
     known = environment.get("PYTHONPATH", own).split(os.pathsep)
     wanted = [

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.checkpoint.log.entries import Commit
@@ -15,6 +14,7 @@ from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros, seconds
 from penstock.graph.job import Job
+from penstock.graph.nodes import SinkNode
 from penstock.graph.source_location import job_error
 from penstock.quality.suite import find_suites
 from penstock.runtime.driver.loop import Driver, DriverSettings
@@ -27,9 +27,9 @@ from penstock.sources.memory import MemorySource
 from penstock.testing.arguments import (
     AskedFor,
     Crashed,
-    Feed,
     Marks,
     Untimed,
+    checked_feed,
     checked_hook,
     checked_time,
     micros,
@@ -97,9 +97,7 @@ class Harness:
         self._fresh = {}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Leave the log as a driver that was asked to stop would."""
         if kind is None:
             self._leave()
@@ -127,17 +125,19 @@ class Harness:
         Raises Crashed at a requested crash, and JobError if the last call failed or crashed.
         """
         self._check_alive()
-        feed = Feed.checked(self._memory_sources(), rows, watermark)
-        if self._driver().owned is None and (feed.rows or at is not None or watermark is not None):
+        fed, marks = checked_feed(self._memory_sources(), rows, watermark)
+        if self._driver().owned is None and (fed or at is not None or watermark is not None):
             raise job_error("nothing is left to do, and the driver has ended; call restart() first")
         batch_time = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
         self._ask(batch_time)
-        feed.give()
+        for name, source in self._memory_sources().items():
+            source.watermark = marks.get(name, source.watermark)
+            if not source.ended:
+                source.feed(fed.get(name, []))
         self._fresh, self._cut_short = {}, True
         with self._watched():
             if self._one() and follow:
                 self._follow()
-        self._cut_short = False
         return self._returned()
 
     def run(self) -> dict[str, list[Row]]:
@@ -150,7 +150,6 @@ class Harness:
         self._fresh, self._cut_short = {}, True
         with self._watched():
             self._follow(rows=True)
-        self._cut_short = False
         return self._returned()
 
     def end(self, *sources: str) -> None:
@@ -245,15 +244,14 @@ class Harness:
 
     def output(self) -> dict[str, list[Row]]:
         """Return all rows that each sink shows."""
-        return {node.name: shown(node.sink) for node in self._running().graph.sinks if node.name in self._sinks()}
+        return {node.name: shown(node.sink) for node in self._sinks()}
 
     def late(self, name: str) -> list[Row]:
         """Return all rows of a late stream so far, whatever the job does with it."""
         run = self._running()
         for node in run.graph.sinks:
             if node.name == self._late.get(name):
-                rows: list[Row] = node.sink.rows(app=run.driver.app(node.name))
-                return rows
+                return list(node.sink.rows(app=run.driver.app(node.name)))
         raise job_error(f"no window sends late rows to {name!r}; there is {list(self._late)}", UnknownName)
 
     # --- inside ------------------------------------------------------------------------------
@@ -356,17 +354,17 @@ class Harness:
         if commit is None or commit.batch != batch or known in self._noted:
             return
         self._noted.add(known)
-        for sink in self._sinks() & commit.staged.keys():
-            if files := commit.staged[sink]:
+        for sink in (node.name for node in self._sinks()):
+            if files := commit.staged.get(sink):
                 self._fresh.setdefault(sink, []).extend(read_staged(run.engine.sink(sink).staging, files).to_pylist())
 
     def _returned(self) -> dict[str, list[Row]]:
-        fresh, self._fresh, own = self._fresh, {}, self._sinks()
-        return {n.name: fresh.get(n.name, []) for n in self._running().graph.sinks if n.name in own}
+        fresh, self._fresh, self._cut_short = self._fresh, {}, False
+        return {node.name: fresh.get(node.name, []) for node in self._sinks()}
 
-    def _sinks(self) -> set[str]:
-        """Return the names of the job's own sinks."""
-        return {node.name for node in self._running().graph.sinks} - set(self._late.values())
+    def _sinks(self) -> list[SinkNode]:
+        """Return the job's own sinks."""
+        return [node for node in self._running().graph.sinks if node.name not in self._late.values()]
 
     def _trigger(self) -> Trigger:
         times = AskedFor(self.job.interval or self._interval, self._zero, at=self._asked)
