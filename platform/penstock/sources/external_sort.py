@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,28 +89,21 @@ def _gathered(
         yield pa.concat_tables(kept)
 
 
-class _spilled:  # noqa: N801 - a context manager
+@contextmanager
+def _spilled(table: pa.Table, folder: Path, batch: int) -> Iterator[pa.RecordBatchFileReader]:
     """Write a run to a file of its own, which goes with the block."""
-
-    def __init__(self, table: pa.Table, folder: Path, batch: int) -> None:
-        self.path = folder / f"{uuid.uuid4().hex}.tmp"
-        with storage_errors(str(self.path)):
-            try:
-                with pa.OSFile(str(self.path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-                    writer.write_table(table, max_chunksize=batch)
-            except BaseException:
-                self.path.unlink(missing_ok=True)
-                raise
-
-    def __enter__(self) -> pa.RecordBatchFileReader:
-        self.held = hold(self.path)
-        self.file = pa.memory_map(str(self.path))
-        return pa.ipc.open_file(self.file)
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-        os.close(self.held)
-        self.path.unlink(missing_ok=True)
+    path = folder / f"{uuid.uuid4().hex}.tmp"
+    with ExitStack() as block:
+        block.callback(path.unlink, missing_ok=True)
+        with (
+            storage_errors(str(path)),
+            pa.OSFile(str(path), "wb") as file,
+            pa.ipc.new_file(file, table.schema) as writer,
+        ):
+            writer.write_table(table, max_chunksize=batch)
+        del table  # the block lasts as long as the merge
+        block.callback(os.close, hold(path))
+        yield pa.ipc.open_file(block.enter_context(pa.memory_map(str(path))))
 
 
 @dataclass
