@@ -49,7 +49,7 @@ class ConsolePublisher(Publisher):
         rows = read_staged(self.staging, publication.files)
         table = Table(*rows.column_names)
         shown = rows.slice(0, self.sink.rows)
-        for row in zip(*(map(_texts, shown.columns)), strict=True) if shown.num_columns else ():
+        for row in zip(*(map(_text, column) for column in shown.columns), strict=True):
             table.add_row(*row)
         terminal = Terminal(file=sys.stdout)
         terminal.print(f"batch {publication.batch}")
@@ -62,12 +62,8 @@ class ConsolePublisher(Publisher):
         return None
 
 
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    """Return the values of a column as text, also those that no Python object can hold (F74)."""
-    return [_text(value) for value in column]
-
-
 def _text(value: pa.Scalar[Any]) -> str:
+    """Return a value as text, also one that no Python object can hold (F74)."""
     try:
         return str(value.as_py())
     except (OverflowError, ValueError):

@@ -45,8 +45,11 @@ class SystemClock:
             time.sleep(min(left / 1_000_000, 0.1))
 
 
-class ManualClock:
-    """A clock that moves only when a test sets it, or the driver waits for a tick; polling does not move it."""
+class ManualClock(SystemClock):
+    """A clock that moves only when a test sets it, or the driver waits for a tick; polling does not move it.
+
+    Its monotonic seconds are real: how long something took is not for a test to say.
+    """
 
     def __init__(self, wall: int = 0) -> None:
         self.now = wall
@@ -54,10 +57,6 @@ class ManualClock:
     def wall(self) -> int:
         """Return the microseconds it was set to."""
         return self.now
-
-    def monotonic(self) -> float:
-        """Return real seconds: how long something took is not for a test to say."""
-        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Return at once."""

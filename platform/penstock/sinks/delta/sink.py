@@ -240,12 +240,13 @@ class DeltaPublisher(Publisher):
             view = self._look(publication.app, publication.schema)
             if view is None:
                 raise SinkError("the table is gone", where=str(self.sink.path))
-            if known is not None and known.app == view.app and _before(view.seen, known.seen):
+            shown = -1 if view.seen is None else view.seen
+            if known is not None and known.app == view.app and known.seen is not None and shown < known.seen:
                 shows = "no batch" if view.seen is None else f"batch {view.seen}"
                 raise SinkBehind(
                     f"the table shows {shows} of this checkpoint as the newest, and had batch {known.seen}",
                     where=str(self.sink.path),
-                    shown=-1 if view.seen is None else view.seen,
+                    shown=shown,
                     missing=[known.seen],
                 )
             self._known = view
@@ -318,11 +319,6 @@ class DeltaPublisher(Publisher):
             writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
         except (Py4JJavaError, PySparkException) as why:
             raise _refusal(str(why), publication.batch, str(self.sink.path)) from why
-
-
-def _before(seen: int | None, other: int | None) -> bool:
-    """Return whether a table that shows one batch as its newest has lost some to when it showed the other."""
-    return other is not None and (seen is None or seen < other)
 
 
 def _file(path: Path) -> _File:
