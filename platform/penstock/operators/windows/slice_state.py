@@ -1,4 +1,7 @@
-"""Read the slices of a partition's state, and keep what windows are made of from one window to the next."""
+"""Read the slices of a partition's state, and keep what windows are made of from one window to the next.
+
+The part LATE holds late rows of slices that an aggregate already contains.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ __all__ = [
     "Continued",
     "MergeSlices",
     "Slices",
+    "SubtractSlices",
     "cut",
 ]
 
@@ -124,6 +128,28 @@ class Continued(MergeSlices):
         if self._made:
             return Change(replace=replace | {LATE: late}, facts=facts_of_end)
         return Change(append={LATE: late} if late.num_rows else {}, replace=replace, facts=facts_of_end)
+
+
+class SubtractSlices(Continued):
+    """Keep the aggregate of the slices that the last window and the next share."""
+
+    def make(self, end: int) -> pa.Table:
+        """Add the slices that enter to the running aggregate; then let those go that the next window does not hold."""
+        start, every = end - self._window.size, self._window.every
+        if self._end == end - every:
+            running = [self._running] if self._running is not None else self._slices.part(RUNNING, 0, 1)
+            late = self._late_rows(start, end - every)
+            whole = self._layout.merge([*running, *late, *self._slices.between(end - every, end)])
+        else:
+            whole = self._layout.merge(self._slices.between(start, end))
+        leaving = self._slices.between(start, start + every)
+        self._running = self._layout.merge([whole, *leaving], [1] + [-1] * len(leaving))
+        self._went_to(end, [])
+        return whole
+
+    def kept(self) -> Change:
+        """Return the running aggregate, late rows and the end they belong to."""
+        return self._kept({RUNNING: self._running})
 
 
 def cut(table: pa.Table, lo: int, hi: int) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,28 @@ from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import Due, Rebuilt, StateView, Tally
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL, Slices
-from penstock.operators.windows.slices import check_window, due_ends, floor_slice, last_ends, next_due_end, slice_starts
+from penstock.operators.windows.slice_state import (
+    FRONT,
+    LATE,
+    LATE_NEXT,
+    RUNNING,
+    SLICES,
+    TOTAL,
+    MergeSlices,
+    Slices,
+    SubtractSlices,
+)
+from penstock.operators.windows.slices import (
+    check_window,
+    due_ends,
+    floor_slice,
+    last_ends,
+    next_due_end,
+    slice_starts,
+    slices_per_window,
+)
+from penstock.operators.windows.two_stacks import LEAST_SLIDES, Blocks
 from penstock.operators.windows.window_batch_close import many_windows
-from penstock.operators.windows.window_strategies import Strategy, strategy_of, window_maker
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
@@ -37,6 +56,7 @@ __all__ = [
     "begin",
     "preaggregate",
     "step",
+    "strategy_of",
 ]
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
@@ -48,8 +68,32 @@ _MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
 """The parts that are rebuilt from slices, where another strategy or version wrote the state."""
 OUTPUT_BYTES = 64 * 2**20
 """About how many bytes of output are made before they are sent on."""
+_MOST_MERGED = 4
 _FOLDED_BYTES = 512 * 2**20
 """Bytes of deltas that are merged at once: an Arrow array of keys ends at 2 GiB (F75)."""
+
+
+class Strategy(Enum):
+    """The ways to make windows from slices, one window after another; the value explains it.
+
+    Each costs the keys in the window. Subtracting needs exact inverses, and blocks are for aggregates without.
+    """
+
+    MERGE = "merge the slices of each window"
+    SUBTRACT = "running aggregate: add the slices that enter, subtract those that leave"
+    BLOCKS = "blocks of half a window: suffixes of the oldest, a total of the next, a running aggregate of the newest"
+
+
+def strategy_of(window: TimeWindow, plan: AggregatePlan) -> Strategy:
+    """Choose a strategy: merging up to 4 slices, subtracting where every aggregate has an exact inverse."""
+    if slices_per_window(window) <= _MOST_MERGED:
+        return Strategy.MERGE
+    if plan.exact_inverse:
+        return Strategy.SUBTRACT
+    return Strategy.BLOCKS if window.size >= LEAST_SLIDES * window.every else Strategy.MERGE
+
+
+_MAKERS = {Strategy.MERGE: MergeSlices, Strategy.SUBTRACT: SubtractSlices, Strategy.BLOCKS: Blocks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +189,7 @@ def step(
     facts = state.facts
     same = facts.get(_STRATEGY) == strategy.name
     slices = Slices(state, layout)
-    maker = window_maker(strategy, slices, layout, window, facts if same else {})
+    maker = _MAKERS[strategy](slices, layout, window, facts if same else {})
     closed_to: int | None = facts.get(_CLOSED_TO)
     windows = 0
 
@@ -159,7 +203,7 @@ def step(
                 else:
                     yield _finished(together, together[GROUP], spec)
                     # What a strategy had kept ends at an older window: it begins again from the slices.
-                    maker, same = window_maker(strategy, slices, layout, window, {}), False
+                    maker, same = _MAKERS[strategy](slices, layout, window, {}), False
 
     yield from _gathered(close(_earlier(late_watermark, close_watermark)))
     closed_to = _later(closed_to, _earlier(late_watermark, close_watermark))

@@ -1,4 +1,10 @@
-"""Make an operator of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7)."""
+"""Make an operator of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7).
+
+A window that takes the first or the last row keeps its place as four numbers, the first of them the batch (SEMANTICS
+1.6). The place of a row that a step has emitted is bytes of any length, which travel beside the partials of a batch.
+The task that merges the partials knows all places, and keeps each one's rank. Only rows of one batch are compared by
+it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,6 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
-from penstock.operators.windows.arrival_order import ranked_together, with_arrivals
 from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import SLICE_START
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
@@ -60,6 +65,7 @@ _LATE_COLUMNS = pa.schema([("_event_time", _UTC), ("_watermark", _UTC), ("_step"
 _LAST_DATE = 253_402_300_799_999_999
 """The last microsecond of the year 9999, where Spark's timestamps end."""
 _RANK = "_penstock_rank"
+_BESIDE = "_penstock_arrival_of"
 _TOLD_APART = "_penstock_told_apart"
 
 
@@ -137,7 +143,7 @@ class WindowSide:
         order: tuple[int | str, ...] = ()
         arrivals: pa.Array | None = None
         if self.plan.needs_order and self.chained:
-            # Bytes do not fit where state keeps order: the state work puts numbers in their place, see arrival_order.
+            # Bytes do not fit where state keeps order: the state work puts numbers in their place.
             arrivals = rows.arrivals()
             table = table.append_column(_RANK, pa.array(arrival_ranks(arrivals)))
             order = (facts.batch, 0, 0, _RANK)
@@ -154,7 +160,7 @@ class WindowSide:
             plan=self.plan,
             window=self.window,
         )
-        return partials if arrivals is None else with_arrivals(partials, self.plan, arrivals)
+        return partials if arrivals is None else _with_arrivals(partials, self.plan, arrivals)
 
     def _late(self, rows: RowsOfBranch, watermark: int | None) -> pa.Table:
         table = rows.table
@@ -233,7 +239,7 @@ class WindowStepWork(WindowStep):
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fold in the slices, and close the windows that are due."""
-        deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
+        deltas = _ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
         for made in step(state, deltas, self, late_watermark=facts.late, close_watermark=facts.watermark):
             if isinstance(made, pa.Table):
                 yield self._closed(made)
@@ -288,6 +294,32 @@ def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
     by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
     hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
     return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
+
+
+def _with_arrivals(partials: pa.Table, plan: AggregatePlan, arrivals: pa.Array) -> pa.Table:
+    """Add to partials, whose positions are ranks among `arrivals`, what each rank stands for."""
+    distinct = pc.unique(arrivals)
+    of_rank = distinct.take(pc.sort_indices(distinct))
+    for name in plan.positions:
+        ranks = partials[name].to_numpy() - 1
+        partials = partials.append_column(_BESIDE + name, of_rank.take(pa.array(ranks)))
+    return partials
+
+
+def _ranked_together(tables: Sequence[pa.Table], plan: AggregatePlan) -> list[pa.Table]:
+    """Return the partials of one batch with positions that compare among all of them; as they are where none has any.
+
+    The ranks of the map side count from 1 within one task.
+    """
+    filled = [table for table in tables if table.num_rows]
+    names = [name for name in plan.positions if filled and _BESIDE + name in filled[0].column_names]
+    if not names:
+        return list(tables)
+    table = pa.concat_tables(filled)
+    for name in names:
+        ranks = pa.array(arrival_ranks(table[_BESIDE + name]))
+        table = table.set_column(table.schema.get_field_index(name), name, ranks).drop_columns([_BESIDE + name])
+    return [table]
 
 
 _OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)
