@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.errors import MissingSink, UnknownName
 from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode
@@ -56,16 +57,7 @@ class JobGraph:
 
     def upstream(self, node: Node) -> Iterator[Node]:
         """Yield the step and everything before it; side streams lead to the steps that feed them."""
-        seen: set[int] = set()
-        todo = [node]
-        while todo:
-            current = todo.pop()
-            if id(current) in seen:
-                continue
-            seen.add(id(current))
-            yield current
-            todo.extend(current.parents)
-            todo.extend(self.feeders(current))
+        return _walk((node,), self._above)
 
     def feeders(self, node: Node) -> tuple[Node, ...]:
         """Return what fills a side stream: the steps that name it, and the check or source of a quarantine's name."""
@@ -95,38 +87,56 @@ class JobGraph:
 
     def untimed_above(self, step: StepNode) -> StepNode | None:
         """Return the step before this one whose output has no event time that is known, None where there is none."""
-        seen: set[int] = set()
-        todo = list(step.parents)
-        while todo:
-            node = todo.pop()
-            if id(node) in seen or (isinstance(node, SideNode) and node.own_time):
-                continue
-            seen.add(id(node))
+
+        def timed_by(node: Node) -> tuple[Node, ...]:
+            """Return what the event time of these rows comes from, nothing where they have their own."""
             if isinstance(node, StepNode):
-                if node.spec.event_time_of_output is EventTime.OWN:
-                    continue
-                if node.spec.event_time_of_output is EventTime.UNKNOWN:
-                    return node
-            todo.extend((*node.parents, *self.feeders(node)))
-        return None
+                return () if node.spec.event_time_of_output is EventTime.OWN else node.parents
+            return () if isinstance(node, SideNode) and node.own_time else self._above(node)
+
+        above = (node for node in _walk(step.parents, timed_by) if isinstance(node, StepNode))
+        return next((node for node in above if node.spec.event_time_of_output is EventTime.UNKNOWN), None)
 
     def reaches_sink(self, node: Node) -> bool:
-        """Return whether rows of this step are written; each step is looked at once, whatever ways lead to it."""
-        seen: set[int] = set()
-        todo = [node]
-        while todo:
-            current = todo.pop()
-            if isinstance(current, SinkNode):
-                return True
-            if id(current) not in seen:
-                seen.add(id(current))
-                todo.extend(self.children(current))
-        return False
+        """Return whether rows of this step are written."""
+        return any(isinstance(below, SinkNode) for below in _walk((node,), self.children))
 
     def sources_of(self, node: Node) -> tuple[SourceNode, ...]:
         """Return the sources upstream of a step, in graph order."""
         above = {id(n) for n in self.upstream(node)}
         return tuple(s for s in self.sources if id(s) in above)
+
+    def shape(self) -> list[dict[str, Any]]:
+        """Return which step reads which, as JSON values, for a driver's record: pages load no job.
+
+        For each step, in graph order, its `kind`, its `name`, empty for none, and the places of those that it `reads`.
+        """
+        places = {id(node): place for place, node in enumerate(self.nodes)}
+        return [
+            {
+                "kind": node.spec.kind
+                if isinstance(node, StepNode)
+                else type(node).__name__.removesuffix("Node").lower(),
+                "name": str(getattr(node, "name", "")),
+                "reads": sorted({places[id(above)] for above in self._above(node)}),
+            }
+            for node in self.nodes
+        ]
+
+    def _above(self, node: Node) -> tuple[Node, ...]:
+        return (*node.parents, *self.feeders(node))
+
+
+def _walk(starts: Iterable[Node], onward: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
+    """Yield these nodes and what leads on from each; each node once, whatever ways lead to it."""
+    seen: set[int] = set()
+    todo = list(starts)
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            todo.extend(onward(node))
 
 
 def checked_graph(

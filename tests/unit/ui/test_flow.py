@@ -12,7 +12,6 @@ from ui_site import NOW, Site
 
 from penstock import Job, agg, minutes, seconds
 from penstock.checkpoint.log.entries import PartitionProgress, SourceProgress, StagedFile
-from penstock.graph.shape import shape_of
 from penstock.sinks import Delta
 from penstock.sources import MemorySource
 from penstock.ui.flow import flow_of
@@ -75,7 +74,7 @@ def test_a_driver_tells_the_steps_of_its_job():
     windows = orders.filter("v > 0").key_by("v").window("minutely", Tumbling(minutes(1)).late_to("late"))
     windows.aggregate(n=agg.count()).write("totals", Delta("totals"))
     job.late("late").write("late_rows", Delta("late"))
-    shape = shape_of(job.graph())
+    shape = job.graph().shape()
     named = {step["name"]: step for step in shape}
     assert [shape[p]["name"] for p in named["totals"]["reads"]] == ["minutely"]
     assert [shape[p]["name"] for p in named["late"]["reads"]] == ["minutely"]

@@ -32,7 +32,6 @@ from penstock.errors import (
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
-from penstock.graph.shape import shape_of
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.suite import find_suites
 from penstock.runtime.process.control import Orders, OrderWatch
@@ -161,7 +160,7 @@ def _launched(
         "generation": identity.generation,
         "started": clock.wall(),
         "tables": {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)},
-        "graph": shape_of(graph),
+        "graph": graph.shape(),
     }
     status = DriverStatus(facts, clock)
     clock.napping = status.on_nap
