@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BranchFrame",
     "at_site",
-    "follow_chain",
     "hash_of",
     "normalised",
     "quoted",
@@ -104,6 +103,20 @@ class BranchFrame:
             return F.expr(expression)
         return F.when(F.col(ROW_STATUS) == 0, F.expr(expression))
 
+    def followed(self, node: Node) -> BranchFrame:
+        """Return what a step of the branch makes of the rows; raises BadExpression at its line where it is wrong."""
+        with at_site(node.site):
+            match node:
+                case FilterNode():
+                    return _filter(self, node)
+                case SelectNode(expressions=expressions):
+                    return _select(self, expressions)
+                case WithColumnsNode(columns=columns):
+                    return _with_columns(self, columns)
+                case TransformNode():
+                    return _transform(self, node)
+        raise TypeError(f"{type(node).__name__} does not stand in a chain")
+
 
 def source_frame(
     frame: DataFrame, visible: tuple[str, ...], *, event_time: str | None, bounded_ahead: bool, site: SourceLocation
@@ -148,25 +161,6 @@ def refuse_other_times(frame: DataFrame, event_time: str, site: SourceLocation) 
     if kind not in ("timestamp", "null"):
         hint = f"; if it is UTC, say CAST({event_time} AS TIMESTAMP)" if kind == "timestamp_ntz" else ""
         raise BadExpression(f"event_time {event_time!r} is a {kind}, not a timestamp{hint}", where=str(site))
-
-
-def follow_chain(start: BranchFrame, chain: tuple[Node, ...]) -> BranchFrame:
-    """Apply the steps of a branch; raises BadExpression at the line of the step that is wrong."""
-    current = start
-    for node in chain:
-        with at_site(node.site):
-            match node:
-                case FilterNode():
-                    current = _filter(current, node)
-                case SelectNode(expressions=expressions):
-                    current = _select(current, expressions)
-                case WithColumnsNode(columns=columns):
-                    current = _with_columns(current, columns)
-                case TransformNode():
-                    current = _transform(current, node)
-                case _:
-                    raise TypeError(f"{type(node).__name__} does not stand in a chain")
-    return current
 
 
 def normalised(column: str, kind: Any) -> Column | None:

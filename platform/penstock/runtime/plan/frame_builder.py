@@ -26,11 +26,7 @@ from penstock.operators.protocol import TIME, Step
 from penstock.quality.compile import CompiledGate, compile_suite
 from penstock.quality.suite import load_suite
 from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
-from penstock.runtime.plan.branch_frame import (
-    BranchFrame,
-    at_site,
-    follow_chain,
-)
+from penstock.runtime.plan.branch_frame import BranchFrame, at_site
 from penstock.runtime.plan.forks import SideBySide
 from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, StepLeaf, port_name
 from penstock.runtime.plan.partition_placement import PartitionPlacement
@@ -38,7 +34,7 @@ from penstock.runtime.plan.projection import Projection, map_in_arrow
 from penstock.runtime.plan.source_rows import BatchReader, SourceRows
 from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_event_time, timed_by
 from penstock.runtime.tasks.columns import PREFIX, refuse_taken
-from penstock.runtime.tasks.functions import hop_task, ingest_task, plain_task, state_task
+from penstock.runtime.tasks.functions import hop_task, ingest_task, state_task
 from penstock.runtime.tasks.gates import RULES
 from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
 from penstock.runtime.tasks.specs import ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, StepLeafSpec
@@ -153,7 +149,8 @@ class FrameBuilder:
         task = ingest_task(specs, emitter)
         if isinstance(end, PlainProjection):
             frame, rows = self.rows.read(fork.source, end.chain.columns)
-            return map_in_arrow(frame, plain_task(rows, end.columns(), task), emitter.schema)
+            columns = end.columns()
+            return map_in_arrow(frame, lambda batches: task(columns.of(rows(batches))), emitter.schema)
         return map_in_arrow(end.frame(), task, emitter.schema)
 
     def _hop(self, frame: DataFrame, stage: Hop, number: int) -> DataFrame:
@@ -188,7 +185,7 @@ class FrameBuilder:
         current = start
         for node in chain:
             self._meet(node.parents[0], current)
-            current = current.followed(node) if isinstance(current, ArrowBranch) else follow_chain(current, (node,))
+            current = current.followed(node)
         return current
 
     def _ended(self, current: Start, branch: Branch) -> Start:

@@ -12,7 +12,7 @@ from penstock.errors import BadExpression, JobError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import Node, SideNode, SourceNode
 from penstock.graph.steps import MAIN_OUTLET, StepNode
-from penstock.operators.protocol import BoundSide, MapSide, Step, StepContext
+from penstock.operators.protocol import BoundSide, MapSide, RowsOfBranch, Step, StepContext
 from penstock.operators.registry import operator_of
 from penstock.runtime.plan.arrow_path import PlainProjection
 from penstock.runtime.plan.branch_frame import at_site, refuse_functions, refuse_other_times
@@ -103,14 +103,17 @@ class StatefulInputs:
             map_side=map_side,
             counted_as=step.counted_as,
             partitions=step.partitions,
-            order=self.place(branch.port),
-            way=way,
-            ways=len(ports),
+            rows=RowsOfBranch(
+                table=pa.table({}),
+                visible=end.chain.visible,
+                keys=dict(zip(key_types.names, keys, strict=True)),
+                inputs=inputs,
+                hash_column=hashed,
+                place=self.place(branch.port),
+                way=way,
+                ways=len(ports),
+            ),
             place=self.place(step),
-            keys=dict(zip(key_types.names, keys, strict=True)),
-            inputs=inputs,
-            hash_column=hashed,
-            visible=end.chain.visible,
             outlets=self._outlets(step, map_side.outlets),
         )
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from penstock.runtime.tasks.batch_context import current_batch
 from penstock.runtime.tasks.columns import FUTURE
-from penstock.runtime.tasks.plain_columns import PlainColumns
 from penstock.runtime.tasks.routing import route
 from penstock.runtime.tasks.specs import RouteSpec, StateSpec
 from penstock.runtime.tasks.staging import TaskFiles
@@ -24,7 +23,6 @@ __all__ = [
     "hop_task",
     "ingest_task",
     "no_rows",
-    "plain_task",
     "read_task",
     "send_task",
     "state_task",
@@ -108,17 +106,8 @@ def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
 
     def run(batches: Batches) -> Batches:
         files, partition = task_files(emitter)
-        routed = (route(_of_branch(table, spec), spec, files) for table in cut(batches) for spec in specs)
+        routed = (route(spec.of_branch(table), spec, files) for table in cut(batches) for spec in specs)
         yield from emitter.emit(chain.from_iterable(routed), partition)
-
-    return run
-
-
-def plain_task(rows: TaskFunction, columns: PlainColumns, ingest: TaskFunction) -> TaskFunction:
-    """Return the function that takes a source's rows and ends a fork of it, where Spark has nothing to do between."""
-
-    def run(batches: Batches) -> Batches:
-        yield from ingest(columns.of(rows(batches)))
 
     return run
 
@@ -148,12 +137,6 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
         yield from emitter.emit(mine, partition)
 
     return run
-
-
-def _of_branch(table: pa.Table, spec: RouteSpec) -> pa.Table:
-    if spec.columns is None:
-        return table
-    return pa.table({name: table[crossing] for name, crossing in spec.columns.items()})
 
 
 def task_files(emitter: Emitter) -> tuple[TaskFiles, int]:

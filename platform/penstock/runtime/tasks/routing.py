@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
-from penstock.operators.protocol import HASHED, TIME, Emit, RowsOfBranch, Send, Tally, arrivals_of
+from penstock.operators.protocol import HASHED, TIME, Emit, Send, Tally, arrivals_of
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
@@ -79,7 +80,7 @@ def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Ta
     """
     read = [leaf for leaf in spec.leaves if not isinstance(leaf, SinkLeafSpec)]
     if rows[TIME].null_count and read:
-        keys = {name: rows[column] for leaf in read for name, column in leaf.keys.items()}
+        keys = {name: rows[column] for leaf in read for name, column in leaf.rows.keys.items()}
         seen = {name: rows[name] for name in rows.column_names if not name.startswith("_penstock")}
         raise event_time_missing(step, event_time, rows[TIME], {**keys, **seen})
     times = rows[TIME].fill_null(_BEGINNING_OF_TIME).combine_chunks().to_numpy()
@@ -115,16 +116,7 @@ def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
 
 def _to_step(alive: pa.Table, leaf: StepLeafSpec, files: TaskFiles) -> Iterator[Item]:
     used = [outlet for outlet, goes in leaf.outlets.items() if goes.used]
-    rows_of_branch = RowsOfBranch(
-        table=alive,
-        visible=leaf.visible,
-        keys=leaf.keys,
-        inputs=leaf.inputs,
-        hash_column=leaf.hash_column,
-        place=leaf.order,
-        way=leaf.way,
-        ways=leaf.ways,
-    )
+    rows_of_branch = replace(leaf.rows, table=alive)
     for made in leaf.map_side.prepare(rows_of_branch, files.facts.of_step(leaf.step, read=used)):
         match made:
             case Send():

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.operators.protocol import MapSide, Step
+import pyarrow as pa
+
+from penstock.operators.protocol import MapSide, RowsOfBranch, Step
 from penstock.runtime.tasks.staging import Outlet
 from penstock.time.arrival import ARRIVAL
 
@@ -31,27 +33,17 @@ class SourceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLeafSpec:
-    """How rows of a branch become what a step takes of its input `side`.
-
-    `keys` maps the step's key columns, `inputs` each expression that the step reads, to columns of the branch.
-    """
+    """How rows of a branch become what a step takes of its input `side`."""
 
     step: str
     side: int
     map_side: MapSide
     counted_as: str
     partitions: int
-    order: int
-    """The place of the port among the sources, part of the arrival order (SEMANTICS 1.6)."""
-    way: int
-    """The place of the branch among the `ways` that lead to the step: one row may come along several."""
-    ways: int
+    rows: RowsOfBranch
+    """What the map side is given, with an empty table in the place of the rows."""
     place: int
     """The place of the step among the ports."""
-    keys: Mapping[str, str]
-    inputs: Mapping[str, str]
-    hash_column: str
-    visible: tuple[str, ...]
     outlets: Mapping[str, Outlet]
     """The outlets of rows that the map side emits."""
 
@@ -95,6 +87,10 @@ class RouteSpec:
     """The vectorised step whose output this is, and its event time, where that is computed after the step."""
     columns: Mapping[str, str] | None = None
     """For each column of the branch the one that crosses with the rows of all branches; None where they are its own."""
+
+    def of_branch(self, table: pa.Table) -> pa.Table:
+        """Return the branch's columns of rows that came for all branches of its fork."""
+        return table if self.columns is None else pa.table({name: table[c] for name, c in self.columns.items()})
 
 
 @dataclass(frozen=True, kw_only=True)

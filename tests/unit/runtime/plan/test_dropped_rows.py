@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.graph.nodes import FilterNode, Node
-from penstock.runtime.plan.branch_frame import BranchFrame, follow_chain
+from penstock.runtime.plan.branch_frame import BranchFrame
 from penstock.runtime.plan.projection import Projection
 from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.testing.environment import session_of_tests
@@ -19,9 +19,8 @@ def test_a_row_that_a_filter_drops_crosses_into_python_without_its_values() -> N
     given = spark.createDataFrame(
         [(1, "low", 0), (9, "kept", 0), (5, "bad", -2)], f"v int, `s.t` string, {ROW_STATUS} int"
     )
-    chain = follow_chain(
-        BranchFrame(given, ("v", "s.t"), (ROW_STATUS,)), (FilterNode(parent=Node(), predicate="v > 4", name="high"),)
-    )
+    start = BranchFrame(given, ("v", "s.t"), (ROW_STATUS,))
+    chain = start.followed(FilterNode(parent=Node(), predicate="v > 4", name="high"))
     end = Projection(chain)
     end.keep_visible()
     end.add("w", chain.alive("v * 2"))
