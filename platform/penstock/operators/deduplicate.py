@@ -23,7 +23,7 @@ from penstock.errors import JobError, StateError
 from penstock.graph.specs.deduplicate import Deduplicate
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import STATE
+from penstock.operators.functions.key_timeouts import STATE, behind
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import (
     HASHED,
@@ -197,7 +197,7 @@ class DeduplicateStep(WholeRowsStep):
     def _due_entries(self, state: StateView, watermark: int | None) -> list[pa.Table]:
         if watermark is None:
             return []
-        due = state.scan(DEADLINES, None, _behind(watermark))
+        due = state.scan(DEADLINES, None, behind(watermark))
         return [_entries(table[HASH], table.select(self.keys.names).cast(self.keys)) for table in due]
 
     def _change(
@@ -245,11 +245,6 @@ def _entries(hashes: pa.Array | pa.ChunkedArray, keys: pa.Table) -> pa.Table:
     return keys.add_column(0, pa.field(HASH, pa.int64()), hashes)
 
 
-def _behind(watermark: int) -> int:
-    """Return the first group that is not due."""
-    return min(watermark + 1, END_OF_TIME)
-
-
 def _floor(watermark: int | None, entries: Sequence[pa.Table]) -> int | None:
     """Return the first group that is not due, None where no entry was, so that nothing is written."""
-    return _behind(watermark) if watermark is not None and entries else None
+    return behind(watermark) if watermark is not None and entries else None

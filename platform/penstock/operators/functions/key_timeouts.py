@@ -39,6 +39,7 @@ __all__ = [
     "PARTS",
     "STATE",
     "KeyIndex",
+    "behind",
     "moments",
     "readable",
 ]
@@ -79,7 +80,7 @@ class KeyIndex:
         spec = self.spec
         tables = [spec.entries(np.zeros(len(hashes), dtype=np.int64), hashes, keys)]
         for part, clock in self._clocks.items():
-            entries = [] if clock is None else self._entries(part, _behind(clock))
+            entries = [] if clock is None else self._entries(part, behind(clock))
             self._fired[part] = pa.concat_tables(entries) if entries else tables[0].slice(0, 0)
             tables.append(self._fired[part])
         if whole:
@@ -239,7 +240,7 @@ class KeyIndex:
 
     def _floor(self, part: str) -> int | None:
         clock = self._clocks[part]
-        return None if clock is None else _behind(clock)
+        return None if clock is None else behind(clock)
 
     def _new_entries(self) -> Iterator[tuple[str, Ints, Ints]]:
         """Yield each index part with the moments and keys of its new entries."""
@@ -296,6 +297,6 @@ def moments(table: pa.Table, name: str) -> Ints:
     return micros
 
 
-def _behind(clock: int) -> int:
+def behind(clock: int) -> int:
     """Return the first group that a clock has not reached; nothing is ever due at the end of time itself."""
     return min(clock + 1, END_OF_TIME)

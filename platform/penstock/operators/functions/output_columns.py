@@ -33,22 +33,23 @@ _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 def typed_column(values: Sequence[Any], field: pa.Field, label: str) -> pa.Array:
     """Return Python values as a column; raises WrongOutput for the first that does not fit."""
-    try:
-        if _fit(values, field.type):
-            return _column(values, field.type)
-    except _UNFIT:
-        pass
+    column = _whole(values, field.type)
+    if column is not None:
+        return column
     for value in values:
-        try:
-            if _fit([value], field.type):
-                _column([value], field.type)
-                continue
-        except _UNFIT:
-            pass
-        raise WrongOutput(
-            f"column {field.name!r} of {label} is {field.type} and got a {type(value).__name__}: {value!r:.80}"
-        )
+        if _whole([value], field.type) is None:
+            raise WrongOutput(
+                f"column {field.name!r} of {label} is {field.type} and got a {type(value).__name__}: {value!r:.80}"
+            )
     return _column(values, field.type)
+
+
+def _whole(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Return values as a column, None where it does not hold them whole."""
+    try:
+        return _column(values, kind) if _fit(values, kind) else None
+    except _UNFIT:
+        return None
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -90,10 +91,7 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
     """Return what tells whether one value fits; the common types without a call of Arrow."""
 
     def wholly(value: Any) -> bool:
-        try:
-            return _fit([value], kind) and len(_column([value], kind)) == 1
-        except _UNFIT:
-            return False
+        return _whole([value], kind) is not None
 
     if pa.types.is_signed_integer(kind):
         most = 1 << (kind.bit_width - 1)
