@@ -17,7 +17,7 @@ from hdfs import InsecureClient
 from penstock.runtime.spark.jars import ensure
 from penstock.runtime.spark.java import java_command
 from tools import jars
-from tools.waiting import until
+from tools.waiting import free_port, until
 
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
@@ -49,7 +49,7 @@ class HdfsServer:
         assert not trouble, trouble
         self.folder = folder
         self._java = [java_command(os.environ) or "java", *java]
-        self._rpc, self._http = _free_port(), _free_port()
+        self._rpc, self._http = free_port(), free_port()
         self._started: list[subprocess.Popen[bytes]] = []
         self.namenode: subprocess.Popen[bytes]
         self.datanode: subprocess.Popen[bytes]
@@ -211,9 +211,3 @@ def _answers(address: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pyspark
 
 from penstock.runtime.process.os_processes import argv_of, kill_session, process_start, session_members
 from penstock.runtime.spark.session import archive_options
-from tools.waiting import until
+from tools.waiting import free_port, until
 
 JARS = Path(__file__).resolve().parents[1] / ".jars"
 QUICK_JAVA = " ".join([os.environ.get("SPARK_SUBMIT_OPTS", ""), *archive_options(JARS)]).strip()
@@ -35,7 +33,7 @@ class Cluster:
         self, folder: Path, *, workers: int = 1, cores: int = 2, memory: str = "1g", before: Sequence[str] = ()
     ) -> None:
         self.folder = folder
-        self._port, self._page = _free_port(), _free_port()
+        self._port, self._page = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
         self._started: list[tuple[subprocess.Popen[bytes], str]] = []
         self.master = self._start_master()
@@ -118,9 +116,3 @@ class Cluster:
                 return state
         except (OSError, ValueError):  # while it starts, a page of HTML stands there
             return {"workers": [], "activeapps": []} if self._started[-1][0].poll() is None else {}
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import Any, Self
 import httpx
 
 from penstock.runtime.process.os_processes import kill_session, process_start, session_members
+from tools.waiting import free_port
 
 __all__ = ["Standalone", "StandaloneFailed"]
 
@@ -62,7 +62,7 @@ class Standalone:
     ) -> None:
         self.home = home
         self.slots = slots
-        self.port = _free_port()
+        self.port = free_port()
         self.password = secrets.token_urlsafe(12)
         self.url = f"http://127.0.0.1:{self.port}"
         self._env = {**env, **self._settings(dags, parse_every=parse_every)}
@@ -237,9 +237,3 @@ class Standalone:
             "AIRFLOW__TRIGGERER__CAPACITY": "10",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         }
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

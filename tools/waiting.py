@@ -1,9 +1,11 @@
-"""Wait for what other processes do."""
+"""Find a port for another process, and wait for what it does."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import TypeVar
 
 Answer = TypeVar("Answer")
@@ -16,3 +18,10 @@ def until(answer_of: Callable[[], Answer], what: str = "it to come", *, seconds:
         assert time.monotonic() < ends, f"waited in vain for {what}"
         time.sleep(0.01)
     return answer
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nobody listens on."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
