@@ -11,7 +11,6 @@ How a batch uses a gate, all inside its one Spark job:
 
 from __future__ import annotations
 
-import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import GateError, PenstockError, SuiteError, UnknownName
 from penstock.quality import measure as measuring
+from penstock.quality.arguments import nearest
 from penstock.quality.measure import Partial, key_names, merge_partials
 from penstock.quality.predicates import CompiledRule, Family, column_type, row_expression, text_literal
 from penstock.quality.suite import Kind, Rule, Severity, Suite
@@ -53,8 +53,8 @@ class CompiledGate:
 
         The SQL gives a TINYINT: 0 as expected, 1 unexpected, 2 not counted because the value is null.
         """
-        self._check_typed()
-        return [(r.hidden, r.expression) for r in self.rules if r.expression is not None]
+        with _closed(self):
+            return [(r.hidden, r.expression) for r in self.rules if r.expression is not None]
 
     def probes(self) -> list[tuple[str, str, str]]:
         """Return (rule name, place, constant SQL) that Spark must be able to compute before the job starts.
@@ -69,8 +69,7 @@ class CompiledGate:
         `by` names the columns that tell units apart (a window's start and end); without it all rows are one unit.
         Called in tasks, once a check, also without rows.
         """
-        self._check_typed()
-        with _closed(self.name):
+        with _closed(self):
             return measuring.measure(self.rules, table, by)
 
     def decide(self, partials: Iterable[Partial]) -> Verdict:
@@ -84,8 +83,7 @@ class CompiledGate:
 
     def decide_units(self, partials: Iterable[Partial]) -> list[tuple[dict[str, Any], Verdict]]:
         """Return each unit that holds rows, as its values of the `by` columns, with its verdict, in their order."""
-        self._check_typed()
-        with _closed(self.name):
+        with _closed(self):
             merged = merge_partials(partials)
             return [] if merged is None else list(_judged(self, merged))
 
@@ -97,10 +95,6 @@ class CompiledGate:
     def certain(self) -> int:
         """Return the bits of the rules that fail wherever one row fails them: no `mostly` forgives it."""
         return sum(1 << r.bit for r in self.rules if r.bit is not None and r.mostly == 1)
-
-    def _check_typed(self) -> None:
-        if not self.typed:
-            raise GateError(f"gate {self.name} was compiled without the types of its columns")
 
 
 def compile_suite(suite: Suite, columns: Mapping[str, str] | None) -> CompiledGate:
@@ -122,8 +116,7 @@ def compile_suite(suite: Suite, columns: Mapping[str, str] | None) -> CompiledGa
 
 def fails_mask(table: pa.Table, gate: CompiledGate) -> pa.Array:
     """Return for each row an int64 whose bit `rule.bit` is set where the row fails that critical row rule."""
-    gate._check_typed()  # noqa: SLF001 - one module
-    with _closed(gate.name):
+    with _closed(gate):
         return measuring.fails_mask(table, gate.rules)
 
 
@@ -133,9 +126,8 @@ def _compiled(suite: str, rule: Rule, columns: Mapping[str, str] | None) -> Comp
     if columns is None or rule.column is None:
         return compiled
     if rule.column not in columns:
-        close = difflib.get_close_matches(rule.column, columns, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(columns)}"
-        raise UnknownName(f"{name} names the missing column {rule.column!r}; {hint}", where=rule.where)
+        hint = nearest(rule.column, columns)
+        raise UnknownName(f"{name} names the missing column {rule.column!r}{hint}", where=rule.where)
     compiled = replace(compiled, column_type=column_type(columns[rule.column]))
     if rule.kind is Kind.TABLE:
         _check_table_type(compiled)
@@ -183,11 +175,13 @@ def _repetitions(table: pa.Table, keys: list[str]) -> pa.Table:
 
 
 @contextmanager
-def _closed(gate: str) -> Iterator[None]:
+def _closed(gate: CompiledGate) -> Iterator[None]:
     """Turn whatever goes wrong inside a gate into GateError: a gate that fails is not a failed check, and closes."""
+    if not gate.typed:
+        raise GateError(f"gate {gate.name} was compiled without the types of its columns")
     try:
         yield
     except PenstockError:
         raise
     except Exception as problem:
-        raise GateError(f"gate {gate} failed: {type(problem).__name__}, {problem}") from problem
+        raise GateError(f"gate {gate.name} failed: {type(problem).__name__}, {problem}") from problem
