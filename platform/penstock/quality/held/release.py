@@ -174,7 +174,7 @@ def release(
         return _decided(records, held, Decision.RELEASE, by=by)
     sinks = {name: StagedPublisher(name, _sink(graph, name), staged / name, spark) for name in held.files}
     for name, files in held.files.items():
-        _verify_held(sinks[name].staging, staged / name, files)
+        verify_held(sinks[name].staging, staged / name, files)
     still_mine()
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
@@ -232,7 +232,7 @@ def keep_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[
         (folder / file.path).remove()
 
 
-def _verify_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
+def verify_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:
     """Raise CheckpointCorrupt where held files are not what their Commit says.
 
     Checkpoints that were written before files were moved have them in `folder`.

@@ -243,7 +243,7 @@ def test_who_has_lost_the_log_decides_nothing_more(world, monkeypatch, decision,
     monkeypatch.undo()
     ruling = world.records.ruling(1)
     if ruling is not None and ruling.decision is Decision.RELEASE:
-        with pytest.raises(HeldDecided, match="come again"):
+        with pytest.raises(HeldDecided, match="read its rows a second time"):
             world.work.decide(1, Decision.RELEASE, owned=own(world.log, "w10"), by="test")
         assert world.shown() == []
 
