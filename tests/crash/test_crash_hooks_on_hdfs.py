@@ -211,7 +211,7 @@ def held_rows(h: Harness) -> Counter[str]:
     """Return the rows of all batches that are held."""
     job = h.root / "crashing"
     recovered = recover(Log(job.store()))
-    held = [(sink, files) for kept in recovered.kept for sink, files in kept.commit.held.items()]
+    held = [(sink, files) for kept in recovered.kept for sink, files in kept.held.items()]
     return Counter(
         repr(row)
         for sink, files in held

@@ -226,4 +226,4 @@ def test_each_check_judges_by_its_own_rules(tmp_path: Path, *, windowed: bool) -
 
 def commits(root: Path) -> list[Commit]:
     """Return the Commits that the log keeps."""
-    return [kept.commit for kept in recover(Log(LocalStore(root / "gated"))).kept]
+    return [*recover(Log(LocalStore(root / "gated"))).kept]

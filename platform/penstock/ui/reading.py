@@ -69,7 +69,7 @@ def read_gates(project: Project, job: str, newest: int) -> list[Gate]:
     """Return the decisions of a job's gates in the newest batches."""
     log = job_log(project.settings(job).root / job)
     kept = () if log is None else recover(log, Damage.LIST, newest=newest).kept
-    return gates_of([checkpoint.commit for checkpoint in kept])
+    return gates_of(list(kept))
 
 
 def reports_of(project: Project, job: str) -> Path:
@@ -134,7 +134,7 @@ def read_restart(project: Project, job: str) -> RestartFacts:
         recovered=recovered,
         kept=kept,
         released=HeldRecords(control_store(settings.root, make=False), job).released_of(
-            checkpoint.batch for checkpoint in recovered.kept if checkpoint.commit.held
+            checkpoint.batch for checkpoint in recovered.kept if checkpoint.held
         ),
         steps=tuple(sorted(commit.state)) if commit is not None else (),
         tables=tables,

@@ -146,7 +146,7 @@ def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
 def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
     """Return the batches in force after the target of the restore."""
     before = undone_by_restore(recovered)
-    kept = [kept.commit for kept in recovered.kept if kept.batch not in before]
+    kept = [kept for kept in recovered.kept if kept.batch not in before]
     return [BatchReport.of(commit) for commit in kept if target is None or commit.batch > target]
 
 

@@ -57,11 +57,11 @@ def compaction_of(recovered: Recovered, owned: OwnedLog, decided_on: Callable[[i
         if decided_on(batch):
             del held[batch]
     decided = recovered.decided
-    named = [decided, recovered.pending, recovered.last_published_commit, *(kept.commit for kept in recovered.kept)]
-    places = [entry.place for entry in (*named, recovered.commit) if entry is not None]
-    others = {place.takeover for place in places if place is not None} | {owned.takeover_slot}
-    if isinstance(decided, Restore) and decided.commit is None and decided.place is not None:
-        others.add(decided.place.saves.get(decided.saved or ""))  # as versions before this one wrote it
+    named = [decided, recovered.pending, recovered.last_published_commit, *recovered.kept]
+    others = {entry.placed.takeover for entry in (*named, recovered.commit) if entry is not None}
+    others.add(owned.takeover_slot)
+    if isinstance(decided, Restore) and decided.commit is None:
+        others.add(decided.placed.saves.get(decided.saved or ""))  # as versions before this one wrote it
     return Compaction(
         epoch=owned.epoch,
         writer=owned.writer,
@@ -72,7 +72,7 @@ def compaction_of(recovered: Recovered, owned: OwnedLog, decided_on: Callable[[i
         redo=_slot(recovered.last_published_commit),
         pending=_slot(recovered.pending),
         published=dict(recovered.published),
-        kept=[kept.slot for kept in recovered.kept],
+        kept=[kept.placed.slot for kept in recovered.kept],
         restores=_restores(recovered),
         others=sorted(slot for slot in others if slot is not None),
         saves=dict(recovered.saves.refs),
@@ -87,7 +87,7 @@ def _restores(recovered: Recovered) -> list[int]:
 
     Of several in a row the last says from where batches continue; those that truncate also say what sinks show.
     """
-    kept = [kept_commit.slot for kept_commit in recovered.kept]
+    kept = [commit.placed.slot for commit in recovered.kept]
     slots: list[int] = []
     following: int | None = None
     for restore in reversed(recovered.restores):
@@ -102,4 +102,4 @@ def _restores(recovered: Recovered) -> list[int]:
 
 
 def _slot(entry: EntryBase | None) -> int | None:
-    return None if entry is None or entry.place is None else entry.place.slot
+    return None if entry is None else entry.placed.slot

@@ -55,6 +55,11 @@ class EntryBase(Record):
     command: str | None = None
     place: Place | None = None
 
+    @property
+    def placed(self) -> Place:
+        """Return its place, of slot -1 before it is appended."""
+        return self.place or Place(slot=-1)
+
 
 class Takeover(EntryBase):
     """A driver owns the log from here; `partitions` are those of its stateful steps.
@@ -220,8 +225,7 @@ class SavedRef(Record):
 
 def saved_ref(slot: int, commit: Commit) -> SavedRef:
     """Return what is known of a named checkpoint without reading it again."""
-    takeover = None if commit.place is None else commit.place.takeover
-    return SavedRef(slot=slot, batch=commit.batch, time=commit.time, takeover=takeover)
+    return SavedRef(slot=slot, batch=commit.batch, time=commit.time, takeover=commit.placed.takeover)
 
 
 class HeldRef(Record):
@@ -357,6 +361,6 @@ def kind_of(data: bytes, slot: int, path: str) -> str | None:
         return kind
     with suppress(CheckpointCorrupt, ValidationError):
         entry: Entry = _ENTRY.validate_python(fileformat.parse(data[max(data.find(_BODY), 0) :], path))
-        if entry.place is not None and entry.place.slot == slot:
+        if entry.placed.slot == slot:
             return entry.kind
     return None

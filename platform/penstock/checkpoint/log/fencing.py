@@ -24,7 +24,7 @@ from penstock.errors import (
     StorageFull,
 )
 
-__all__ = ["OwnedLog", "fenced", "saves_behind"]
+__all__ = ["OwnedLog", "fenced", "place_after"]
 
 Appended = TypeVar("Appended", bound=Entry)
 
@@ -40,15 +40,21 @@ class OwnedLog:
         self.epoch = takeover.epoch
         self.writer = takeover.writer
         self.takeover_slot = takeover.place.slot
-        self.compaction = takeover.place.compaction
-        """The slot of the newest Compaction, None before the first."""
-        self.next_slot = self.takeover_slot + 1
-        """The slot that the next entry goes to."""
-        self._saves = takeover.place.saves
+        self._next = place_after(takeover)
         self._doubtful: Entry | None = None
         self._lost: PenstockError | None = None
         self.not_compacted = -1
         """The next slot when damage last kept the log from being compacted, -1 where it never did."""
+
+    @property
+    def next_slot(self) -> int:
+        """The slot that the next entry goes to."""
+        return self._next.slot
+
+    @property
+    def compaction(self) -> int | None:
+        """The slot of the newest Compaction, None before the first."""
+        return self._next.compaction
 
     def append(self, entry: Appended) -> Appended:
         """Append an entry of this epoch and writer, and return it with its `place`.
@@ -66,16 +72,12 @@ class OwnedLog:
             raise EntryRefused("a Save pins a Commit of the log, not one that was never appended")
         if self._lost is not None:
             raise self._lost
-        place = Place(slot=slot, takeover=self.takeover_slot, saves=self._saves, compaction=self.compaction)
-        placed = cast("Appended", entry.model_copy(update={"place": place}))
+        placed = cast("Appended", entry.model_copy(update={"place": self._next}))
         if self._doubtful is not None and placed != self._doubtful:
             problem = f"whether the {self._doubtful.kind} entry was written is not known; no other may take its slot"
             raise CommitUnknown(problem, where=path, path=path)
         self._put(slot, placed)
-        self.next_slot = slot + 1
-        if isinstance(entry, Compaction):
-            self.compaction = slot
-        self._saves = saves_behind(self._saves, self.compaction, entry, slot)
+        self._next = place_after(placed)
         if isinstance(entry, Release):
             self._lost = EntryRefused("the log was released; take it over again to write", where=path)
         if isinstance(entry, Moved):
@@ -125,15 +127,21 @@ class OwnedLog:
         return corrupt(path, f"a {holder.kind} entry of epoch {holder.epoch} in the owner's next slot")
 
 
-def saves_behind(saves: dict[str, int], compaction: int | None, entry: Entry, slot: int) -> dict[str, int]:
-    """Return the slots of named checkpoints that an entry names which follows this one; none after a Compaction."""
-    if compaction is not None:
-        return {}
+def place_after(entry: Entry) -> Place:
+    """Return the place of the entry that follows one of the log; savepoints are not in it after a Compaction."""
+    place = entry.placed
+    saves = dict(place.saves)
     if isinstance(entry, Save):
-        return {**saves, entry.name: slot}
+        saves[entry.name] = place.slot
     if isinstance(entry, Unsave):
-        return {name: known for name, known in saves.items() if name != entry.name}
-    return saves
+        saves.pop(entry.name, None)
+    compaction = place.slot if isinstance(entry, Compaction) else place.compaction
+    return Place(
+        slot=place.slot + 1,
+        takeover=place.slot if isinstance(entry, Takeover) else place.takeover,
+        saves=saves if compaction is None else {},
+        compaction=compaction,
+    )
 
 
 def fenced(path: str, mine: int, seen: int, holder: str) -> Fenced:

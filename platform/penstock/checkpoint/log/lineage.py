@@ -34,11 +34,10 @@ def lineage(
 ) -> Lineage:
     """Read the lines of what the log keeps; `restores` are those to follow, all where not given."""
     followed = recovered.restores if restores is None else restores
-    events: list[tuple[int, Commit | Restore]] = [(kept.slot, kept.commit) for kept in recovered.kept]
-    events += [(entry.place.slot, entry) for entry in followed if entry.place is not None]
+    events: list[Commit | Restore] = [*recovered.kept, *followed]
     newest: int | None = None
     before: dict[int, int | None] = {}
-    for _, entry in sorted(events, key=lambda event: event[0]):
+    for entry in sorted(events, key=lambda event: event.placed.slot):
         if isinstance(entry, Commit):
             before[entry.batch], newest = newest, entry.batch
         else:

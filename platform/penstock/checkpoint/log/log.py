@@ -120,7 +120,7 @@ class Log:
         """
         if entry.place is None:
             entry = entry.model_copy(update={"place": Place(slot=slot)})
-        if entry.place is None or entry.place.slot != slot:
+        if entry.placed.slot != slot:
             raise EntryRefused("an entry belongs to one slot", where=self.path(slot))
         data, path = to_bytes(entry), self.path(slot)
         stored = create_or_read(self.store, path, data)
@@ -132,7 +132,7 @@ class Log:
     def _entry(self, slot: int, data: bytes) -> Entry:
         path = self.path(slot)
         entry = from_bytes(data, path)
-        if entry.place is None or entry.place.slot != slot:
+        if entry.placed.slot != slot:
             raise corrupt(path, "an entry of another slot")
         return entry
 

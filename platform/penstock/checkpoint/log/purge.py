@@ -70,15 +70,14 @@ class Purge:
 
     def _judge(self, newest: int | None) -> None:
         """Read the last two Compactions, if they are not known; where one cannot be read, nothing goes."""
-        known = self._compactions[:1]
-        if newest is None or (known and known[0].place is not None and known[0].place.slot == newest):
+        if newest is None or any(known.placed.slot == newest for known in self._compactions[:1]):
             return
         self._before, self._needed = 0, set()
         last = self._compaction(newest)
-        before = None if last is None or last.place is None else self._compaction(last.place.compaction)
-        if last is not None and before is not None and before.place is not None:
+        before = None if last is None else self._compaction(last.placed.compaction)
+        if last is not None and before is not None:
             self._compactions = (last, before)
-            self._before, self._needed = before.place.slot, last.needed | before.needed
+            self._before, self._needed = before.placed.slot, last.needed | before.needed
 
     def _compaction(self, slot: int | None) -> Compaction | None:
         entry = None if slot is None else self._read(slot)

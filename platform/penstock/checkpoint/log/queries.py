@@ -75,9 +75,9 @@ def newest_saves(log: Log) -> dict[str, Recent]:
                 for name, ref in reversed(entry.saves.items()):
                     saves.setdefault(name, None if ref.batch == UNKNOWN else Recent(ref.batch, ref.time))
                 break
-        place = entry.place
+        place = entry.placed
         # Before the first Compaction an entry names all that was saved before it; the first of all names nothing.
-        if place is not None and place.takeover is not None and place.compaction is None:
+        if place.takeover is not None and place.compaction is None:
             for name, behind in reversed(place.saves.items()):
                 if name not in saves:
                     saves[name] = _saved(log, behind, name)

@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.checkpoint.log.entries import Commit, Entry, Offsets, Place, Restore, SavedRef, Takeover, saved_ref
-from penstock.checkpoint.log.fencing import saves_behind
+from penstock.checkpoint.log.entries import Commit, Entry, Offsets, Restore, SavedRef, Takeover, saved_ref
+from penstock.checkpoint.log.fencing import place_after
 from penstock.checkpoint.log.log import Log, gap, read_takeover
-from penstock.checkpoint.log.replay import Kept, Standing, replay
+from penstock.checkpoint.log.replay import Standing, replay
 from penstock.checkpoint.log.saved import UNKNOWN, HeldCommits, Saves, read_save
 from penstock.checkpoint.log.scan import Damaged, Walk, walk
 from penstock.checkpoint.storage.store import corrupt
@@ -77,7 +77,7 @@ class Recovered:
     last_published_commit: Commit | None
     partitions: Mapping[str, int] | None
     restores: tuple[Restore, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[Commit, ...]
     floor: int
     saves: Saves
     held: HeldCommits
@@ -151,12 +151,12 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
     commit = _resolve(log, standing, saves, problems)
     fixed = standing.decided.partitions if isinstance(standing.decided, Restore) else None
     # A Restore that fixes the partitions makes up for a Takeover that cannot be read any more.
-    committed_by = _takeover_of(log, commit, problems if fixed is None else [])
+    committed_by = takeover_of(log, commit, problems if fixed is None else [])
     used = -1 if standing.used is None else standing.used
     return Recovered(
         log=log,
         tail=walked.tail,
-        last_takeover=_takeover_of(log, last, problems),
+        last_takeover=takeover_of(log, last, problems),
         commit=commit,
         committed_by=committed_by,
         pending=standing.pending,
@@ -175,7 +175,7 @@ def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
         held=HeldCommits(log, standing),
         commands=standing.commands,
         decided=standing.decided,
-        compaction=None if walked.base is None else _place(walked.base).slot,
+        compaction=None if walked.base is None else walked.base.placed.slot,
         skipped=standing.skipped,
     )
 
@@ -196,7 +196,7 @@ def find_restorable(recovered: Recovered, *, batch: int | None = None, saved: st
     else:
         for kept in recovered.kept:
             if kept.batch == batch:
-                return kept.commit
+                return kept
         if recovered.commit is not None and recovered.commit.batch == batch:
             return recovered.commit  # a restore has brought it back, and no kept slot has it
         missing = f"batch {batch} is not kept"
@@ -211,9 +211,9 @@ def _saves_before(log: Log, walked: Walk) -> dict[str, SavedRef]:
     if walked.base is not None:
         return {}
     entries = (entry for _, entry in reversed(walked.found) if not isinstance(entry, Damaged))
-    last = next((entry for entry in entries if _place(entry).compaction is None), None)
+    last = next((entry for entry in entries if entry.placed.compaction is None), None)
     saves: dict[str, SavedRef] = {}
-    for name, slot in ({} if last is None else saves_behind(_place(last).saves, None, last, _place(last).slot)).items():
+    for name, slot in ({} if last is None else place_after(last).saves).items():
         saves[name] = SavedRef(slot=slot, batch=UNKNOWN, time=0)
         with suppress(CheckpointCorrupt):
             saves[name] = saved_ref(slot, read_save(log, slot, name))
@@ -228,7 +228,7 @@ def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[Checkpoi
     if decided.commit is not None:
         return decided.commit
     if decided.source == "batch":
-        commits = [kept.commit for kept in standing.commits if kept.batch == decided.batch]
+        commits = [kept for kept in standing.commits if kept.batch == decided.batch]
         if commits:
             return commits[-1]
         path = log.path(standing.restored_at)
@@ -236,7 +236,7 @@ def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[Checkpoi
     elif decided.source == "saved":
         try:
             name = decided.saved or ""
-            slot = _place(decided).saves.get(name)
+            slot = decided.placed.saves.get(name)
             if slot is None and standing.saved_then is not None:
                 slot = standing.saved_then.slot
             return saves[name] if slot is None else read_save(log, slot, name)
@@ -245,11 +245,6 @@ def _resolve(log: Log, standing: Standing, saves: Saves, problems: list[Checkpoi
         except CheckpointCorrupt as error:
             problems.append(error)
     return None
-
-
-def takeover_of(log: Log, commit: Commit) -> Takeover | None:
-    """Return the Takeover under which a Commit was written, None where it cannot be read."""
-    return _takeover_of(log, commit, [])
 
 
 def partitions_of(log: Log, commit: Commit) -> Mapping[str, int] | None:
@@ -261,7 +256,7 @@ def _partitions(log: Log, commit: Commit | None, takeover: Takeover | None) -> M
     if takeover is not None or commit is None:
         return None if takeover is None else takeover.partitions
     lost, back_to = 0, None
-    for slot in range(_place(commit).slot - 1, -1, -1):
+    for slot in range(commit.placed.slot - 1, -1, -1):
         try:
             entry = log.read(slot)
         except (NotFound, CheckpointCorrupt):
@@ -284,15 +279,15 @@ def _partitions(log: Log, commit: Commit | None, takeover: Takeover | None) -> M
     return None
 
 
-def _place(entry: Entry) -> Place:
-    return entry.place or Place(slot=-1)
+def takeover_of(log: Log, entry: Entry | None, problems: list[CheckpointError] | None = None) -> Takeover | None:
+    """Return the Takeover under which an entry was written, of a Takeover itself; None where it cannot be read.
 
-
-def _takeover_of(log: Log, entry: Entry | None, problems: list[CheckpointError]) -> Takeover | None:
-    """Return the Takeover under which an entry was written; of a Takeover, itself."""
+    Why it cannot is added to the problems.
+    """
+    problems = [] if problems is None else problems
     if entry is None or isinstance(entry, Takeover):
         return entry
-    place = _place(entry)
+    place = entry.placed
     if place.takeover is None:
         problems.append(corrupt(log.path(max(place.slot, 0)), f"a {entry.kind} entry that names no Takeover"))
         return None

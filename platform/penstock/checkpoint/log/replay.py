@@ -33,24 +33,6 @@ the next start asks a second time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A Commit that can be restored, and its slot."""
-
-    slot: int
-    commit: Commit
-
-    @property
-    def batch(self) -> int:
-        """Return the batch id."""
-        return self.commit.batch
-
-    @property
-    def time(self) -> int:
-        """Return the batch time in microseconds."""
-        return self.commit.time
-
-
-@dataclass(frozen=True, slots=True)
 class _Open:
     """An entry that cannot be read, whether it may have begun a batch, and why it must not be given up."""
 
@@ -83,7 +65,7 @@ class Standing:
     published: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, set[int]] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
-    commits: list[Kept] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
     saves: dict[str, SavedRef] = field(default_factory=dict)
     held: dict[int, HeldRef] = field(default_factory=dict)
     commands: dict[str, int] = field(default_factory=dict)
@@ -116,8 +98,8 @@ class Standing:
         self.restored_at = base.decided if isinstance(decided, Restore) and base.decided is not None else -1
         self.pending = pending if isinstance(pending, Offsets) else None
         self.redo = redo if isinstance(redo, Commit) else None
-        commits = ((slot, entries.get(slot)) for slot in base.kept)
-        self.commits = [Kept(slot, entry) for slot, entry in commits if isinstance(entry, Commit)]
+        commits = (entries.get(slot) for slot in base.kept)
+        self.commits = [entry for entry in commits if isinstance(entry, Commit)]
         restores = (entries.get(slot) for slot in base.restores)
         self.restores = [entry for entry in restores if isinstance(entry, Restore)]
 
@@ -244,7 +226,7 @@ class Standing:
         self.decided = self.redo = entry
         self.published = {}
         self._pass(entry.time)
-        self.commits.append(Kept(slot, entry))
+        self.commits.append(entry)
         if entry.held:
             self.held[entry.batch] = HeldRef(slot=slot)
 

@@ -32,7 +32,7 @@ def old_commands(log: Log) -> dict[str, int]:
     """
     view = survey(log)
     commands: dict[str, int] = {}
-    slot, end = view.takeover_slot, view.tail
+    slot, end = view.next_place.takeover, view.tail
     while slot is not None:
         takeover: Entry | None = None
         with suppress(CheckpointCorrupt, NotFound):
@@ -42,8 +42,7 @@ def old_commands(log: Log) -> dict[str, int]:
             if restored is not None:
                 commands.setdefault(*restored)
         end = slot - 1
-        place = takeover.place if takeover is not None else None
-        slot = place.takeover if place is not None else _takeover_before(log, slot)
+        slot = takeover.placed.takeover if takeover is not None else _takeover_before(log, slot)
     return dict(reversed(commands.items()))
 
 
@@ -52,7 +51,7 @@ def _takeover_before(log: Log, slot: int) -> int | None:
     for number in reversed([listed for listed in log.slots.listed() if listed < slot]):
         with suppress(CheckpointCorrupt, NotFound):
             entry = log.read(number)
-            return number if isinstance(entry, Takeover) or entry.place is None else entry.place.takeover
+            return number if isinstance(entry, Takeover) else entry.placed.takeover
     return None
 
 

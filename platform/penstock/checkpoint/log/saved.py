@@ -94,7 +94,7 @@ class HeldCommits(_Commits[int, HeldRef]):
     """The Commits of held batches that somebody may still decide on, by their batch ids."""
 
     def __init__(self, log: Log, standing: Standing) -> None:
-        super().__init__(log, standing.held, {kept.batch: kept.commit for kept in standing.commits})
+        super().__init__(log, standing.held, {commit.batch: commit for commit in standing.commits})
 
     def _commit(self, key: int, ref: HeldRef) -> Commit:
         try:

@@ -108,9 +108,9 @@ def _compaction_before(entry: Entry | Damaged | None, slot: int, expected: int |
     """Return the slot of the Compaction before a slot, as the last entry says that could be read."""
     if entry is None or isinstance(entry, Damaged):
         return None if slot == expected else expected
-    if entry.place is None or entry.place.takeover is None:  # the first of all, or who closed a gap
+    if entry.placed.takeover is None:  # the first of all, or who closed a gap
         return expected
-    return entry.place.compaction
+    return entry.placed.compaction
 
 
 def _look(log: Log, slot: int) -> Entry | Damaged | None:

@@ -6,10 +6,10 @@ Whether a driver *may* take over (DESIGN 4) is its caller's question; the `View`
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from penstock.checkpoint.log.entries import Arrival, Compaction, Entry, Moved, Place, Release, Takeover
-from penstock.checkpoint.log.fencing import OwnedLog, fenced, saves_behind
+from penstock.checkpoint.log.entries import Arrival, Entry, Moved, Place, Release, Takeover
+from penstock.checkpoint.log.fencing import OwnedLog, fenced, place_after
 from penstock.checkpoint.log.log import Log, gap, read_takeover
 from penstock.errors import CheckpointCorrupt, CheckpointMoved, EntryRefused, MoveUnfinished, NotFound, SlotTaken
 
@@ -36,10 +36,13 @@ class View:
     released: bool
     damaged: int
     last: Entry | None
-    takeover_slot: int | None = None
     moved_to: str | None = None
-    saves: dict[str, int] = field(default_factory=dict)
-    compaction: int | None = None
+
+    @property
+    def next_place(self) -> Place:
+        """Return the place of an entry that follows the tail."""
+        known = Place(slot=0) if self.last is None else place_after(self.last)
+        return known.model_copy(update={"slot": self.tail + 1})
 
     @property
     def next_epoch(self) -> int:
@@ -64,7 +67,7 @@ def survey(log: Log) -> View:
         kinds: list[str | None] = []
         for slot in range(tail, -1, -1):
             try:
-                return _view(log, tail, kinds, slot, log.read(slot))
+                return _view(log, tail, kinds, log.read(slot))
             except CheckpointCorrupt:
                 kinds.insert(0, log.kind_at(slot))
             except NotFound:
@@ -74,14 +77,11 @@ def survey(log: Log) -> View:
     raise gap([slot], log.path(slot))
 
 
-def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -> View:
-    place = last.place or Place(slot=slot)
+def _view(log: Log, tail: int, lost: list[str | None], last: Entry) -> View:
     takeover = last if isinstance(last, Takeover) else None
-    compaction = slot if isinstance(last, Compaction) else place.compaction
-    takeover_slot = slot if isinstance(last, Takeover) else place.takeover
-    if takeover is None and takeover_slot is not None:
+    if takeover is None and last.placed.takeover is not None:
         with suppress(CheckpointCorrupt):  # recovery says whether that matters; a new Takeover makes up for it
-            takeover = read_takeover(log, takeover_slot, last.epoch, last.writer)
+            takeover = read_takeover(log, last.placed.takeover, last.epoch, last.writer)
     return View(
         tail=tail,
         epoch=last.epoch + len(lost),
@@ -89,10 +89,7 @@ def _view(log: Log, tail: int, lost: list[str | None], slot: int, last: Entry) -
         released=isinstance(last, Release | Moved) and not lost,
         damaged=len(lost),
         last=last,
-        takeover_slot=takeover_slot,
         moved_to=_moved_to(last, lost),
-        saves=saves_behind(place.saves, compaction, last, slot),
-        compaction=compaction,
     )
 
 
@@ -137,13 +134,11 @@ def claim(log: Log, view: View, takeover: Takeover) -> int | None:
     refuse_moved(log, view)
     if takeover.epoch != view.next_epoch:
         raise EntryRefused(f"a Takeover after epoch {view.epoch} must carry {view.next_epoch}, not {takeover.epoch}")
-    slot = view.tail + 1
-    place = Place(slot=slot, takeover=view.takeover_slot, saves=view.saves, compaction=view.compaction)
     try:
-        log.append_at(slot, takeover.model_copy(update={"place": place}))
+        log.append_at(view.tail + 1, takeover.model_copy(update={"place": view.next_place}))
     except (SlotTaken, CheckpointCorrupt):
         return None
-    return slot
+    return view.tail + 1
 
 
 def confirm(log: Log, slot: int) -> OwnedLog:

@@ -350,7 +350,7 @@ class Driver:
             recovered = recover(self.log)
         self.commit = recovered.commit
         self.next_id = recovered.next_batch
-        newest = recovered.kept[-1].commit if recovered.kept else recovered.commit  # that of an import
+        newest = recovered.kept[-1] if recovered.kept else recovered.commit  # that of an import
         if newest is not None:
             self.zero = newest.zero
         self.last_time = recovered.time

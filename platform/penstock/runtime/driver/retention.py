@@ -71,7 +71,7 @@ class Retention:
 
     def adopt(self, recovered: Recovered) -> None:
         """Begin with the commits that the log keeps; named ones are read later, some with each sweep."""
-        self._kept = {kept.batch: kept.commit for kept in recovered.kept}
+        self._kept = {kept.batch: kept for kept in recovered.kept}
         self._started = recovered.commit
         self._saves, self._saved, self._lost = recovered.saves, {}, set()
         refs = recovered.saves.refs

@@ -91,7 +91,7 @@ def redo_truncation(engine: Engine, app: AppOf, recovered: Recovered, damage: Da
     (`Damage.LIST`) continues without.
     """
     restore = recovered.truncation
-    if restore is None or restore.place is None:
+    if restore is None:
         return
     yield Hook("Truncate", "before", restore.batch)
     for sink, version in restore.truncate.items():
@@ -101,9 +101,9 @@ def redo_truncation(engine: Engine, app: AppOf, recovered: Recovered, damage: Da
             log.warning("sink.not_truncated", sink=sink, version=version, reason="the job has it no longer")
             continue
         # Of the target only the batch counts here: what the table is to show was settled when the entry was written.
-        target = Target(app=app(sink), batch=restore.batch, slot=restore.place.slot)
+        target = Target(app=app(sink), batch=restore.batch, slot=restore.placed.slot)
         try:
-            done = engine.sink(sink).put_back(target, version, slot=restore.place.slot, newest=recovered.used)
+            done = engine.sink(sink).put_back(target, version, slot=restore.placed.slot, newest=recovered.used)
         except CannotTruncate:
             if damage is Damage.FAIL:
                 raise
@@ -154,7 +154,7 @@ def missing_batches(sink_of: SinkOf, sink: str, app: str, recovered: Recovered) 
     if known is None or not sink_of(sink).deduplicates:
         return []
     counted = line_of(recovered) - set(recovered.skipped.get(sink, ()))
-    commits = (kept.commit for kept in recovered.kept if kept.batch <= known and kept.batch in counted)
+    commits = (kept for kept in recovered.kept if kept.batch <= known and kept.batch in counted)
     had = [commit for commit in commits if commit.staged.get(sink)]
     seen = sink_of(sink).version(app) if had else None
     missing = [commit for commit in had if seen is None or commit.batch > seen]
@@ -169,7 +169,7 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
     places: dict[int | None, str | None] = {}
     sinks = []
     for commit in commits:
-        slot = None if commit.place is None else commit.place.takeover
+        slot = commit.placed.takeover
         if slot not in places:
             takeover = takeover_of(log, commit)
             places[slot] = None if takeover is None else takeover.sinks.get(sink)

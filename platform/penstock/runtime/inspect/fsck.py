@@ -61,7 +61,7 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
     Raises what recovery raises for a log that no driver can resume.
     """
     before = recover(log, Damage.LIST)
-    commits = [*(kept.commit for kept in before.kept), *before.saves.readable().values()]
+    commits = [*before.kept, *before.saves.readable().values()]
     if before.commit is not None and before.commit not in commits:
         commits.append(before.commit)  # a Restore may hold one of its own, of a batch that is kept as well
     read: dict[CheckpointFolder, int] = {}

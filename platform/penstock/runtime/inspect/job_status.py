@@ -175,7 +175,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         else _state(view, record, age, settings.run.takeover_after.seconds),
         holder=view.holder,
         epoch=view.epoch,
-        last=BatchReport.of(recovered.kept[-1].commit) if recovered.kept else None,
+        last=BatchReport.of(recovered.kept[-1]) if recovered.kept else None,
         goes_on_from=recovered.commit.batch if recovered.commit is not None else None,
         watermarks=recovered.commit.watermarks_out if recovered.commit is not None else {},
         totals=Totals.of(recovered.commit),
@@ -208,8 +208,8 @@ def kept_checkpoints(
     is_there = (folder / "state").presence()
     checkpoints = [
         KeptCheckpoint(
-            commit=kept.commit,
-            missing=_missing(folder, kept.commit, is_there),
+            commit=kept,
+            missing=_missing(folder, kept, is_there),
             undone=kept.batch in undone,
             saved=tuple(saved.get(kept.batch, ())),
         )

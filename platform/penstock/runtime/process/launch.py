@@ -334,7 +334,7 @@ def _look_first(
             raise
     if start.restore:
         point = start.resolve(recover(log, Damage.LIST), folder)
-        held = [kept.batch for kept in point.recovered.kept if kept.commit.held]
+        held = [kept.batch for kept in point.recovered.kept if kept.held]
         released = HeldRecords(control_store(folder.parent), folder.name).released_of(held)
 
         def app(sink: str) -> str:

@@ -280,5 +280,4 @@ def _gone(name: str, last: Commit | None) -> Finding:
 
 def _sinks_of(recovered: Recovered) -> list[str]:
     """Return the sinks that the log tells of, sorted."""
-    commits = [kept.commit for kept in recovered.kept]
-    return sorted({*recovered.published}.union(*((*c.staged, *c.held, *c.published) for c in commits)))
+    return sorted({*recovered.published}.union(*((*c.staged, *c.held, *c.published) for c in recovered.kept)))

@@ -66,7 +66,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         yield from driver.release()
         raise
     # A Commit that no kept slot has, or that has state of its own, must be in the Restore itself.
-    named = start.saved is None and any(kept.commit is commit for kept in recovered.kept)
+    named = start.saved is None and any(kept is commit for kept in recovered.kept)
     held = rewritten is not None and (start.rewrites or rewritten.commit is not commit or not named)
     # Where the Takeover that fixed the partitions cannot be read, the Restore says them itself.
     known = rewritten is not None and not held and takeover_of(driver.log, rewritten.commit) is not None
@@ -102,8 +102,8 @@ def _close_gaps(entries: Log, start: RestoreTarget, folder: CheckpointFolder, wr
     if not missing:
         return
     start.resolve(recovered, folder)
-    begun = [*(kept.commit for kept in recovered.kept), *([recovered.pending] if recovered.pending is not None else [])]
-    newest = max((entry.place.slot for entry in begun if entry.place is not None), default=-1)
+    begun = [*recovered.kept, *([recovered.pending] if recovered.pending is not None else [])]
+    newest = max((entry.placed.slot for entry in begun), default=-1)
     reason = "the entry is missing; a restore makes up for it"
     for slot in missing:
         log.warning("log.gap_closed", slot=slot)

@@ -117,9 +117,9 @@ def finish_move(folder: CheckpointFolder) -> None:
     if log is None or view is None:
         return
     _refuse_lost_end(view)
-    if not isinstance(view.last, Arrival) or view.last.place is None:
+    if not isinstance(view.last, Arrival):
         return
-    arrival, place = view.last, view.last.place
+    arrival, place = view.last, view.last.placed
     if _fate(arrival) is not _Fate.DONE:
         refuse_moved(log, view)
     _copy_decisions(LocalFolder(arrival.source), folder)
@@ -138,17 +138,18 @@ def _refuse_lost_end(view: View) -> None:
 
     Only that log tells. Where it cannot be seen, or nobody has continued it, the move has not happened.
     """
-    last, place = view.last, view.last.place if view.last is not None else None
-    if not isinstance(last, Takeover) or place is None or not (last.command or "").startswith(MOVE):
+    last = view.last
+    if not isinstance(last, Takeover) or not (last.command or "").startswith(MOVE):
         return
+    after = last.placed.slot + 1
     to = LocalFolder((last.command or "").removeprefix(MOVE))
     there = job_log(to)
     arrival = None
     with suppress(NotFound):
-        arrival = None if there is None else there.read(place.slot + 1)
+        arrival = None if there is None else there.read(after)
     if not isinstance(arrival, Arrival) or (arrival.epoch, arrival.writer) != (last.epoch, last.writer):
         return
-    if there is not None and there.slots.exists(place.slot + 2):
+    if there is not None and there.slots.exists(after + 1):
         raise CheckpointMoved(f"the job has moved to {to}, and continues there", where=str(to), to=str(to))
 
 
@@ -169,12 +170,11 @@ def _fate(arrival: Arrival) -> _Fate:
     log = job_log(source)
     if log is None:
         raise MoveUnfinished("the checkpoint that was moved here cannot be seen from this machine", where=str(source))
-    assert arrival.place is not None
     view = survey(log)
     if _ends(view) and _same_move(view, arrival):
         return _Fate.DONE
     # A Moved is the last of its log, so what is in its slot, or after it, is of somebody who has continued it.
-    return _Fate.OPEN if view.tail < arrival.place.slot else _Fate.VOID
+    return _Fate.OPEN if view.tail < arrival.placed.slot else _Fate.VOID
 
 
 def _ends(view: View) -> bool:
@@ -184,9 +184,9 @@ def _ends(view: View) -> bool:
 
 def _same_move(view: View, arrival: Arrival) -> bool:
     """Return whether the end of a log is that of the move by which another log arrived."""
-    last, place = view.last, arrival.place  # where the Moved cannot be read, the last is the Takeover of who wrote it
-    assert place is not None
-    return last is not None and (view.tail, last.epoch, last.writer) == (place.slot, arrival.epoch, arrival.writer)
+    last = view.last  # where the Moved cannot be read, the last is the Takeover of who wrote it
+    moved = (arrival.placed.slot, arrival.epoch, arrival.writer)
+    return last is not None and (view.tail, last.epoch, last.writer) == moved
 
 
 def _has_arrived(folder: LocalFolder, ended: View) -> bool:

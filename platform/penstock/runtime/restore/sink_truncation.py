@@ -60,9 +60,9 @@ def _target(app: str, point: RestorePoint) -> Target:
     if commit is None:
         return Target(app=app, batch=None, slot=-1)
     # That of a snapshot may be in the log of another checkpoint, from which this one was copied.
-    known = {(kept.batch, kept.slot) for kept in recovered.kept}
+    known = {(kept.batch, kept.placed.slot) for kept in recovered.kept}
     saves = (recovered.saves[name] for name, saved in recovered.saves.batches.items() if saved == commit.batch)
-    known |= {(saved.batch, saved.place.slot) for saved in saves if saved.place is not None}
+    known |= {(saved.batch, saved.placed.slot) for saved in saves}
     if commit.place is None or (commit.batch, commit.place.slot) not in known:
         raise CannotTruncate(
             f"batch {commit.batch} is neither kept nor saved, so which versions are its own is unknown"
@@ -76,7 +76,7 @@ def was_truncated(graph: JobGraph, app: Callable[[str], str], restore: Restore) 
     It is not where somebody wrote to a table in between: then a restore without truncation is the way out.
     """
     sinks = {node.name: node.sink for node in graph.sinks}
-    slot = -1 if restore.place is None else restore.place.slot
+    slot = restore.placed.slot
     known = ((name, sinks.get(name)) for name in restore.truncate)
     done = [sink.truncated(app(name)) for name, sink in known if isinstance(sink, TruncatableSink)]
     return not done or any(at is not None and at >= slot for at in done)
@@ -114,10 +114,8 @@ def _restores_since(recovered: Recovered, slot: int) -> Iterator[Restore]:
     Recovery has those after the kept batches. After an older saved batch, this reads all remaining entries: no Restore
     that truncates is purged as long as a name precedes it.
     """
-    if any(kept.slot <= slot for kept in recovered.kept):
-        yield from (
-            restore for restore in recovered.restores if restore.place is not None and restore.place.slot > slot
-        )
+    if any(kept.placed.slot <= slot for kept in recovered.kept):
+        yield from (restore for restore in recovered.restores if restore.placed.slot > slot)
         return
     for number in recovered.log.slots.listed():
         try:

@@ -101,7 +101,7 @@ def restored(
             kept.pop(step, None)
     partitions = plan.partitions(graph, state)
     # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
-    place = None if takeover.place is None else Place(slot=takeover.place.slot, takeover=takeover.place.slot)
+    place = Place(slot=takeover.placed.slot, takeover=takeover.placed.slot)
     who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}
     changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}}
     return Restored(commit.model_copy(update={**changed, **who}), partitions)

@@ -240,7 +240,7 @@ def find_superseded(
 def _rows(recovered: Recovered, batches: Collection[int], released: Collection[int]) -> tuple[SinkRows, ...]:
     """Return what the sinks got of some batches."""
     rows: dict[str, dict[int, int]] = {}
-    for commit in (kept.commit for kept in recovered.kept if kept.batch in batches):
+    for commit in (kept for kept in recovered.kept if kept.batch in batches):
         for published in (commit.staged, commit.held if commit.batch in released else {}):
             for sink, files in published.items():
                 if files:

@@ -17,8 +17,7 @@ def test_a_line_is_what_was_in_force_when_its_batch_was_committed(events):
     kept, restores, batch, in_force, lines = [], [], 0, frozenset(), {}
     for slot, event in enumerate(events):
         if event is None:
-            commit = Commit.model_construct(batch=batch)
-            kept.append(SimpleNamespace(slot=slot, commit=commit, batch=batch))
+            kept.append(Commit.model_construct(batch=batch, place=Place(slot=slot)))
             in_force |= {batch}
             lines[batch] = in_force
             batch += 1

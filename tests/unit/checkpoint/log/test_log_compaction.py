@@ -244,7 +244,7 @@ def test_an_entry_that_a_compaction_names_and_that_is_lost_is_told() -> None:
     store = MemoryStore()
     log, owned = long_log(store)
     compact(log, owned, every=0)
-    for slot in (recover(log).kept[0].slot, recover(log).kept[-1].slot):
+    for slot in (recover(log).kept[0].placed.slot, recover(log).kept[-1].placed.slot):
         data = store.read(log.path(slot))
         store.delete(log.path(slot))
         with pytest.raises((CheckpointCorrupt, LogGap), match=f"missing.*{log.path(slot)}"):

@@ -159,7 +159,7 @@ def test_entries_point_at_their_takeover_and_at_the_saves() -> None:
     owned.append(Save(epoch=1, writer="w1", name="before", commit=done))
     leave(owned)
     owned = own(log, "w2")
-    places = [run_batch(owned, 1).place, survey(log).saves, log.read(5).place]
+    places = [run_batch(owned, 1).place, survey(log).next_place.saves, log.read(5).place]
     assert places == [
         Place(slot=7, takeover=5, saves={"before": 3}),
         {"before": 3},

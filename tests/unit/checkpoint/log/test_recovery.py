@@ -151,7 +151,7 @@ def test_a_saved_checkpoint_outlives_every_purge() -> None:
 def test_the_newest_save_of_a_name_counts() -> None:
     """A name can be given again; a Restore goes by what the name meant then."""
     _, log, owned = job(2)
-    commits = [kept.commit for kept in recover(log).kept]
+    commits = [*recover(log).kept]
     for done in commits:
         owned.append(Save(epoch=1, writer="w1", name="n", commit=done))
     leave(owned)

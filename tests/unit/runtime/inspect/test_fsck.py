@@ -68,7 +68,7 @@ def test_a_flipped_byte_of_the_state_is_found_and_named(site: Site) -> None:
 def test_what_damaged_state_means_depends_on_whether_it_is_in_force(site: Site) -> None:
     """The job stops at what it goes on from, and only loses a way back where an older batch is damaged."""
     assert site.world.root is not None
-    commits = {kept.batch: kept.commit for kept in recover(Log(site.store)).kept}
+    commits = {kept.batch: kept for kept in recover(Log(site.store)).kept}
     newest = max(commits)
     for batch in (newest, min(commits)):
         (step, refs), *_ = commits[batch].state.items()

@@ -140,7 +140,7 @@ def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(log):
 def test_what_the_log_no_longer_counts_is_told_of_a_saved_batch_too(log):
     """Though none of the kept batches has published a row."""
     owned = own(log)
-    first = recover(log).kept[0].commit
+    first = recover(log).kept[0]
     owned.append(Save(epoch=owned.epoch, writer=owned.writer, name="first", commit=first))
     for batch in (4, 5):
         owned.append(offsets(batch, owned.epoch, owned.writer))
