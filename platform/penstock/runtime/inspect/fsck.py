@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 
 from penstock.checkpoint.log.entries import Commit, Void
+from penstock.checkpoint.log.lineage import line_of
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import PATH as METADATA
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import CheckpointCorrupt, NotFound, PenstockError, StateMissing
-from penstock.runtime.snapshots.catalog import snapshot_problems, unreadable_tables
-from penstock.runtime.snapshots.restore_points import way_back
+from penstock.errors import CheckpointCorrupt, CheckpointMoved, LogGap, NotFound, PenstockError, StateMissing
+from penstock.runtime.snapshots.catalog import snapshot_problems, snapshots_of, unreadable_tables
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.references import Piece
 from penstock.state.section_reader import forget, open_section
 
 __all__ = ["Finding", "Verified", "verify"]
+
+_NAMED = 5
+"""The kept batches, and the snapshots, that a way back names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {*after.saves.batches.values()}
         states = [(batch, problem) for batch, problem in states if batch in still or batch >= after.floor]
-    back = way_back(before, folder, damaged={batch for batch, _ in states})
+    back = _way_back(before, folder, damaged={batch for batch, _ in states})
     return Verified(
         batches=len(before.kept),
         files=len(read),
@@ -192,3 +196,28 @@ def _read_segments(place: CheckpointFolder, manifest: Manifest, seen: set[tuple[
             for number in range(len(section.firsts)):
                 section.block(number)
             seen.add((place, piece))
+
+
+def _way_back(recovered: Recovered, folder: CheckpointFolder, *, damaged: Collection[int]) -> str:
+    """Return in words what can be restored; `damaged` are batches whose state is not whole.
+
+    Kept batches in the line that is in force, or else any that are kept; saved ones, and data checkpoints.
+    """
+    try:
+        refuse_ended(recovered.log, survey(recovered.log))
+    except CheckpointMoved as why:
+        return why.what
+    except LogGap:
+        pass  # which a restore makes up for
+    kept = [commit.batch for commit in recovered.kept if commit.batch not in damaged]
+    line = line_of(recovered)
+    batches = [str(batch) for batch in kept if batch in line] or [str(batch) for batch in kept]
+    names = [name for name, commit in recovered.saves.readable().items() if commit.batch not in damaged]
+    bad = {name for name, _ in snapshot_problems(folder)}
+    whole = [min(snapshot.names) for snapshot in snapshots_of(folder) if bad.isdisjoint(snapshot.names)]
+    ways = [f"--from batch=N to one of {', '.join(batches[-_NAMED:])}"] if batches else []
+    ways += [f"--from saved=NAME to {', '.join(names)}"] if names else []
+    ways += [f"--from snapshot=STEP@VERSION to {', '.join(whole[-_NAMED:])}"] if whole else []
+    if not ways:
+        return "nothing is whole: begin anew with --from empty, or put the files back from a copy"
+    return f"restore with {', or '.join(ways)}"

@@ -8,6 +8,7 @@ read. One that fails, or that a driver's end interrupts, changes nothing: no rec
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,10 +28,17 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.schedules import NEVER, Auto, EveryBatches, EveryMicros, Never, Schedule
 from penstock.operators.protocol import Step
 from penstock.runtime.snapshots.catalog import snapshots_of
-from penstock.runtime.snapshots.interval import Interval, Measured, auto_interval
 from penstock.runtime.snapshots.writer import SnapshotOrder, Taken, answer, taken_of
 
-__all__ = ["DataCheckpointPolicy", "DataCheckpoints", "HelperProcess", "InPlace"]
+__all__ = [
+    "DataCheckpointPolicy",
+    "DataCheckpoints",
+    "HelperProcess",
+    "InPlace",
+    "Interval",
+    "auto_interval",
+    "daly",
+]
 
 log = structlog.get_logger()
 
@@ -38,6 +46,16 @@ _REST = 3.0
 """How many times as long as it works a helper rests: batches that it works beside are slower, by what they share."""
 _ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """What many threads of low priority do to the caches of the others, one does not."""
+LEAST = 60.0
+"""No data checkpoint follows another sooner, where the interval is chosen."""
+SHARE = 0.1
+"""The most of the time that making them may take."""
+_PRIOR = 86_400.0
+"""One failure a day is supposed before any is seen."""
+_GUESSED_RATE = 50e6
+"""Bytes a second at which state is read and written, supposed before it was measured."""
+_TELLING = 2**25
+"""Bytes from which a data checkpoint tells how fast that is."""
 
 
 class Helper(Protocol):
@@ -123,6 +141,14 @@ class DataCheckpointPolicy:
     recover_within: float = 60.0
     patience: float = 3_600.0
     make: Callable[[SnapshotOrder], Helper] = InPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An interval and why it is that, in words for an operator."""
+
+    seconds: float
+    why: str
 
 
 class DataCheckpoints:
@@ -277,7 +303,7 @@ class DataCheckpoints:
                 self.interval = Interval(wanted / 1e6, "as the job or its configuration says")
                 return micros >= wanted and batches > 0
             case Auto():
-                self.interval = auto_interval(self._measured(commit), self._policy.recover_within)
+                self.interval = self._optimum(commit)
                 return micros >= self.interval.seconds * 1e6 and batches > 0
 
     def _passed(self, commit: Commit) -> tuple[int, int]:
@@ -285,14 +311,62 @@ class DataCheckpoints:
         batch, time = self._tried or (-1, commit.zero)
         return commit.batch - batch, commit.time - time
 
-    def _measured(self, commit: Commit) -> Measured:
+    def _optimum(self, commit: Commit) -> Interval:
         last = self._last
         since = 0 if self._written_since is None else commit.time - self._written_since
-        return Measured(
+        return auto_interval(
+            self._policy.recover_within,
             state=sum(size for kind, size in commit.written.items() if kind.startswith("state:")),
             cost=None if last is None else last.seconds,
-            bytes=None if last is None else sum(made.bytes for made in last.steps.values()),
+            size=0 if last is None else sum(made.bytes for made in last.steps.values()),
             age=(commit.time - commit.zero) / 1e6,
             starts=self._starts,
             growth=self._written / (since / 1e6) if since > 0 else 0.0,
         )
+
+
+def daly(cost: float, mtbf: float) -> float:
+    """Return the interval between checkpoints that loses least time, all in seconds.
+
+    Young's first-order optimum, sqrt(2 C M) (CACM 1974), with the higher order of Daly (FGCS 2006, equation 37).
+
+    >>> round(daly(1.0, 86_400.0))
+    415
+    """
+    if cost >= 2 * mtbf:
+        return mtbf
+    ratio = cost / (2 * mtbf)
+    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost
+
+
+def auto_interval(
+    recover_within: float, *, state: int, cost: float | None, size: int, age: float, starts: int, growth: float
+) -> Interval:
+    """Return the optimum, cut so that what was written since is read back within `recover_within`, and not too short.
+
+    A restart reads the base and the later segments, so the longer the interval, the more there is to read.
+
+    Args:
+        recover_within: The seconds that a restart may read.
+        state: The bytes of state.
+        cost: The seconds that the last data checkpoint took, None before the first.
+        size: Its bytes.
+        age: The seconds that the job exists.
+        starts: The drivers it has had: all but the first are counted as failures, though some were stopped by a person.
+        growth: The bytes of segments that batches write in a second.
+    """
+    # Of little state the cost is that of a process and a table, and says nothing of how fast bytes are read.
+    rate = size / cost if cost and size >= _TELLING else _GUESSED_RATE
+    cost = 1.0 + state / rate if cost is None else cost
+    mtbf = (age + _PRIOR) / max(1, starts)
+    best = daly(cost, mtbf)
+    reason = f"a data checkpoint of {cost:.1f} s and a failure in {mtbf / 3600:.1f} h make {best:.0f} s the optimum"
+    if growth > 0 and best > (bound := recover_within * rate / growth):
+        best, reason = (
+            bound,
+            f"{reason}; {bound:.0f} s, so that a restart reads what came since in {recover_within:.0f} s",
+        )
+    least = max(LEAST, cost / SHARE)
+    if best < least:
+        best, reason = least, f"{reason}; {least:.0f} s, so that they take at most {SHARE:.0%} of the time"
+    return Interval(best, reason)

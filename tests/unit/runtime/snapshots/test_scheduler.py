@@ -13,8 +13,14 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.config.values import parse_schedule
 from penstock.errors import ConfigError, JobError
 from penstock.graph.schedules import EveryMicros
-from penstock.runtime.snapshots.interval import LEAST, SHARE, Measured, auto_interval, daly
-from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, DataCheckpoints
+from penstock.runtime.snapshots.scheduler import (
+    LEAST,
+    SHARE,
+    DataCheckpointPolicy,
+    DataCheckpoints,
+    auto_interval,
+    daly,
+)
 
 SECOND = 1_000_000
 DAY = 86_400.0
@@ -166,19 +172,19 @@ def test_no_other_interval_loses_less(cost, mtbf):
 
 def measured(**more):
     """Return measurements of a job that runs for a day."""
-    return Measured(**{"state": 10**9, "cost": 10.0, "bytes": 10**9, "age": DAY, "starts": 1, "growth": 0.0, **more})
+    return {"state": 10**9, "cost": 10.0, "size": 10**9, "age": DAY, "starts": 1, "growth": 0.0, **more}
 
 
 def test_an_interval_is_bounded_by_what_a_restart_reads_and_by_what_it_costs():
     """The reasons are told with the numbers."""
-    free = auto_interval(measured(), 60.0)
+    free = auto_interval(60.0, **measured())
     assert 1_500 < free.seconds < 1_900
-    read = auto_interval(measured(growth=20e6), 60.0)
+    read = auto_interval(60.0, **measured(growth=20e6))
     assert (read.seconds, "a restart reads what came since in 60 s" in read.why) == (300.0, True)
-    dear = auto_interval(measured(cost=100.0, bytes=10**9, growth=1e9), 1.0)
+    dear = auto_interval(1.0, **measured(cost=100.0, size=10**9, growth=1e9))
     assert (dear.seconds, "at most 10% of the time" in dear.why) == (100.0 / SHARE, True)
-    assert auto_interval(measured(state=0, cost=None, bytes=None, age=0.0, starts=5_000_000), 60.0).seconds == LEAST
-    often = auto_interval(measured(starts=100), 60.0)
+    assert auto_interval(60.0, **measured(state=0, cost=None, size=0, age=0.0, starts=5_000_000)).seconds == LEAST
+    often = auto_interval(60.0, **measured(starts=100))
     assert often.seconds < free.seconds / 5
 
 
