@@ -16,7 +16,7 @@ from penstock.airflow.awaiting import AskingOperator, StreamOperator, is_deferra
 from penstock.airflow.cli_process import RunsPenstock
 from penstock.airflow.command_context import asking, command_id, limits_of, options_of
 from penstock.airflow.triggers import AWAITED, through
-from penstock.checkpoint.log.restore_queries import find_restore_by_command
+from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.roots import job_log
 from penstock.errors import SupervisorAbsent
 from penstock.supervise.commands import Command, CommandResult, Verb

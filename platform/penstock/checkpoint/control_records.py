@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
-from penstock.checkpoint.storage.store import CheckpointStore, corrupt
+from penstock.checkpoint.storage.store import CheckpointStore, corrupt, create_or_read
 from penstock.errors import CheckpointCorrupt, CommitUnknown, NotFound, StorageUnavailable
 
 STRIDES = (64, 4_096, 262_144)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.driver.batch_clock import TickClock
+from penstock.runtime.driver.next_batch import TickClock
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Tick
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from penstock.checkpoint.log.entries import Compaction, EntryBase, Restore
 from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.queries import old_commands
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
-from penstock.checkpoint.log.restore_queries import old_commands
 from penstock.errors import StorageUnavailable
 
 __all__ = ["ASKED", "COMMANDS", "EVERY", "compact"]

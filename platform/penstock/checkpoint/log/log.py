@@ -29,9 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.checkpoint.log.entries import Entry, Place, Takeover, Void, from_bytes, kind_of, to_bytes
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
-from penstock.checkpoint.storage.store import CheckpointStore, corrupt
+from penstock.checkpoint.storage.store import CheckpointStore, corrupt, create_or_read
 from penstock.errors import EntryRefused, LogGap, NotFound, SlotTaken
 
 STRIDE = 4_096

@@ -10,9 +10,8 @@ from contextlib import suppress
 
 from penstock.checkpoint.log.entries import Record
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
-from penstock.checkpoint.storage.store import CheckpointStore, corrupt
+from penstock.checkpoint.storage.store import CheckpointStore, corrupt, create_or_read
 from penstock.errors import CheckpointPartial, MetadataMissing, NotFound
 
 PATH = "metadata.json"

@@ -9,10 +9,22 @@ import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from typing import Protocol
 
-from penstock.errors import AlreadyExists, CheckpointCorrupt, NotExclusive, PathEscapes
+from penstock.errors import (
+    AlreadyExists,
+    CheckpointCorrupt,
+    CheckpointError,
+    CommitUnknown,
+    NotExclusive,
+    NotFound,
+    PathEscapes,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
 
 MAX_PATH = 1_000
 MAX_ELEMENT = 200
@@ -21,6 +33,7 @@ READ_CAP = 256 * 2**20
 
 _ELEMENT = re.compile(r"[a-z0-9_][a-z0-9_=-]*(?:\.[a-z0-9_=-]+)*")
 _ROUNDS = 4
+_TRIES = 3
 
 
 class CheckpointStore(Protocol):
@@ -131,3 +144,35 @@ def _prove_at_once(store: CheckpointStore, path: str) -> None:
     winners = [outcome for outcome in outcomes if outcome is not None]
     if len(winners) != 1 or store.read(path) != winners[0]:
         raise NotExclusive(f"of two creates at once {len(winners)} won", where=store.root)
+
+
+def create_or_read(store: CheckpointStore, path: str, data: bytes) -> bytes:
+    """Create the file and return its certain content: `data`, or the bytes of another writer that was first.
+
+    To create the same bytes again is always safe, so a lost acknowledgement is settled by trying again and reading.
+    Callers put a random id into the bytes, or else they could not tell their own from another's.
+    Raises `CommitUnknown` when the content is unknown, and whatever the store raises that means "nothing was changed".
+    """
+    cause: CheckpointError | None = None
+    for _ in range(_TRIES):
+        try:
+            store.create(path, data)
+            return data
+        except AlreadyExists:
+            pass
+        except StorageUnavailable as error:
+            cause = error
+            continue
+        except (StorageFull, StorageDenied) as error:
+            if cause is None:
+                raise
+            cause = error  # this try changed nothing, but an earlier one may still arrive
+            break
+        try:
+            return store.read(path)
+        except (NotFound, StorageUnavailable) as error:
+            cause = error
+    with suppress(NotFound, StorageUnavailable):
+        return store.read(path)
+    why = "" if cause is None else f": {cause.what}"
+    raise CommitUnknown(f"whether the file was written is unknown{why}", where=path, path=path) from cause

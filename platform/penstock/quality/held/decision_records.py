@@ -17,9 +17,8 @@ from penstock.checkpoint.control_records import STRIDES, Records
 from penstock.checkpoint.log.batch_report import Windows
 from penstock.checkpoint.log.metadata import uuid_of
 from penstock.checkpoint.storage import format as fileformat
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.numbered_files import Sequence
-from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
 
 __all__ = ["Decision", "HeldDecision", "HeldRecords", "ruling_of"]
 

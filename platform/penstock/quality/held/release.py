@@ -18,9 +18,8 @@ from typing import Any
 
 from penstock.checkpoint.log.batch_report import Windows, closed_windows
 from penstock.checkpoint.log.entries import Commit, StagedFile
-from penstock.checkpoint.log.lineage import lineage
 from penstock.checkpoint.log.listener import Listener
-from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.log.recovery import Recovered, lineage
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph

@@ -32,10 +32,17 @@ from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.quality.held.release import keep_held
-from penstock.runtime.driver.batch_clock import TickClock
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
-from penstock.runtime.driver.next_batch import NextBatch, available, facts_of, next_batch, rows_of, spans_of
+from penstock.runtime.driver.next_batch import (
+    NextBatch,
+    TickClock,
+    available,
+    facts_of,
+    next_batch,
+    rows_of,
+    spans_of,
+)
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention

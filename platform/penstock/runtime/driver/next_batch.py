@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import structlog
+
 from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StepWatermarks
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
@@ -18,6 +20,7 @@ from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sources.backlog import Ends, ReadLimit, Waiting, clamp, divide
 from penstock.sources.base import Span
+from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
 from penstock.time.watermarks import END_OF_TIME, idle_due
 
@@ -26,6 +29,7 @@ __all__ = [
     "GONE",
     "HELD_BACK",
     "NextBatch",
+    "TickClock",
     "available",
     "facts_of",
     "next_batch",
@@ -33,6 +37,8 @@ __all__ = [
     "rows_of",
     "spans_of",
 ]
+
+log = structlog.get_logger()
 
 DRAIN = "drain"
 """The setting of a batch that ends all sources."""
@@ -284,3 +290,31 @@ def available(engine: Engine, commit: Commit | None) -> dict[str, Ends]:
             backlog = engine.source(source.name).backlog(None if known is None else known.position)
             ends[source.name] = {name: waiting.latest for name, waiting in backlog.items()}
     return ends
+
+
+@dataclass
+class TickClock:
+    """The time in microseconds by which a job's batches are cut.
+
+    Without ticks it is the wall clock's: there batch times advance slowly until that has caught up. With ticks the
+    driver would wait a day after one batch under a clock that was a day ahead, because batch times never decrease.
+    After `patience` microseconds time continues from that batch instead, at the pace of the clock, until it has caught
+    up.
+    """
+
+    patience: int
+    ahead: int = 0
+    _seen: int = 0
+
+    def now(self, clock: Clock, trigger: Trigger, last: int | None) -> int:
+        """Return the time, where `last` is that of the last batch."""
+        wall = clock.wall()
+        if last is None or wall >= last or trigger.interval is None:
+            self.ahead = 0
+        elif self.ahead and wall - self._seen > self.patience:
+            self.ahead = last - wall  # set right in part: what it has caught up is no time that has passed
+        elif last - (wall + self.ahead) > self.patience:
+            self.ahead = last - wall
+            log.warning("clock.behind", seconds=round(self.ahead / 1_000_000, 1), last_batch=last)
+        self._seen = wall
+        return wall + self.ahead

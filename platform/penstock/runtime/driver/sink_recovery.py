@@ -14,9 +14,8 @@ from typing import Protocol
 import structlog
 
 from penstock.checkpoint.log.entries import Commit, StagedFile
-from penstock.checkpoint.log.lineage import line_of
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.recovery import Damage, Recovered, takeover_of
+from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, takeover_of
 from penstock.checkpoint.log.scan import Damaged
 from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine, SinkPublisher

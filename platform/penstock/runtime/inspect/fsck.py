@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 
 from penstock.checkpoint.log.entries import Commit, Void
-from penstock.checkpoint.log.lineage import line_of
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import PATH as METADATA
 from penstock.checkpoint.log.metadata import read_metadata
-from penstock.checkpoint.log.recovery import Damage, Recovered, recover
+from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, CheckpointMoved, LogGap, NotFound, PenstockError, StateMissing

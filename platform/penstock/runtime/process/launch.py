@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.checkpoint.log.metadata import read_metadata, refuse_part
+from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.log.recovery import Damage, recover
-from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.log.takeover import refuse_moved, survey
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder

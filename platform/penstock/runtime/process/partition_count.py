@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import cache
 from itertools import chain
 
+from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.log.recovery import Damage, Recovered, partitions_of, recover
-from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings

@@ -9,8 +9,8 @@ import structlog
 
 from penstock.checkpoint.log.entries import Restore, Void
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover, takeover_of
-from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import Fenced, LogGap
 from penstock.runtime.driver.loop import Driver

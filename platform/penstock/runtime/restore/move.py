@@ -28,10 +28,10 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import MOVE, View, confirm, refuse_moved, survey
 from penstock.checkpoint.roots import job_log
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.store import create_or_read
 from penstock.errors import CannotCopy, CheckpointMoved, Fenced, LogGap, MoveUnfinished, NotFound
 from penstock.runtime.driver.ownership import hold_idle_log, release_at_rest
 from penstock.runtime.driver.settings import Identity

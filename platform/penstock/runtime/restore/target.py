@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.checkpoint.log.entries import Commit, Restore
-from penstock.checkpoint.log.lineage import lineage
-from penstock.checkpoint.log.recovery import Recovered, find_restorable, partitions_of
+from penstock.checkpoint.log.recovery import Recovered, find_restorable, lineage, partitions_of
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotRestore
 from penstock.graph.names import is_name

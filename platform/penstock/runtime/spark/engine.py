@@ -24,8 +24,7 @@ from penstock.runtime.plan.branch_frame import at_site
 from penstock.runtime.plan.frame_builder import BuiltJob, build_job
 from penstock.runtime.plan.job_plan import JobPlan, plan_job
 from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
-from penstock.runtime.restore.compatibility import Finding, Stored, compare, refuse
-from penstock.runtime.restore.job_fingerprint import described
+from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
 from penstock.runtime.spark.errors import error_of
 from penstock.runtime.spark.state_loader import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
 from penstock.runtime.tasks.batch_context import PROPERTY, BatchContext, told

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.log.entries import Commit, Place, Restore
-from penstock.checkpoint.log.lineage import line_of, lineage
+from penstock.checkpoint.log.recovery import line_of, lineage
 
 
 @given(st.lists(st.none() | st.integers(-1, 12), max_size=25))

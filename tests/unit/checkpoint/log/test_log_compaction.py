@@ -15,9 +15,8 @@ from penstock.checkpoint.log.entries import Commit, Release, Restore, Save, Stag
 from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.purge import Purge
-from penstock.checkpoint.log.queries import newest_commits
+from penstock.checkpoint.log.queries import find_restore_by_command, newest_commits
 from penstock.checkpoint.log.recovery import Damage, find_restorable, recover
-from penstock.checkpoint.log.restore_queries import find_restore_by_command
 from penstock.checkpoint.log.takeover import survey
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, Fenced, LogGap, NotFound

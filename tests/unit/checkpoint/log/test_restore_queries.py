@@ -7,7 +7,7 @@ from checkpoint_samples import leave, own, run_batch
 
 from penstock.checkpoint.log.entries import Restore
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.restore_queries import find_restore_by_command
+from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.storage.memory import MemoryStore
 
 

@@ -18,9 +18,9 @@ from hdfs_clients import PATIENT, Send, brief_store, lost, said_done, spoilt_sto
 
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.hdfs import HdfsStore
 from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.checkpoint.storage.store import create_or_read
 from penstock.errors import (
     AlreadyExists,
     CheckpointCorrupt,

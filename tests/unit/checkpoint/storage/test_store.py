@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from faulty_store import Fault, FaultyStore, Lasting, Plan
 
-from penstock.checkpoint.storage.exclusive_create import create_or_read
 from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.checkpoint.storage.store import create_or_read
 from penstock.errors import AlreadyExists, CommitUnknown, StorageFull
 
 
