@@ -8,17 +8,47 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, Commit
+from penstock.errors import PenstockError
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.supervise.stream import Limits, Phase, Stream
 from penstock.ui.ends import SinkEnd, SourceEnd, sinks_of, sources_of
-from penstock.ui.error_texts import Trouble
 from penstock.ui.flow import Flow, flow_of
 from penstock.ui.formatting import finite, total
 
-__all__ = ["JobView", "Judged", "Reading", "Step", "Tone", "Unit", "view_of"]
+__all__ = ["JobView", "Judged", "Reading", "Step", "Tone", "Trouble", "Unit", "view_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """An error for a page: what is wrong, where, and what to do about it."""
+
+    what: str
+    code: str | None = None
+    where: str | None = None
+    remedy: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Trouble:
+        """Return what an error says; one that nobody foresaw is named as such."""
+        if isinstance(error, PenstockError):
+            return cls(what=error.what, code=error.code, where=error.where, remedy=error.remedy)
+        if isinstance(error, OSError):
+            remedy = "Look whether the folder is there and can be read by the user of this process."
+            return cls(what=str(error), remedy=remedy)
+        return cls(what=f"{type(error).__name__}: {error}", code="PEN-000", remedy="This is an error in Penstock.")
+
+    @classmethod
+    def told(cls, record: Mapping[str, Any] | None) -> Trouble | None:
+        """Return what a status record says of an error."""
+        if record is None:
+            return None
+        words = {name: str(record[name]) for name in ("code", "where", "remedy") if record.get(name)}
+        return cls(what=str(record.get("what")), **words)
+
 
 _HOUR = 3_600_000_000
 _OLD = 48 * _HOUR  # of delay: beyond it a job reads old data, and its delay says nothing

@@ -25,9 +25,8 @@ from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
-from penstock.ui.error_texts import Trouble
 from penstock.ui.gates import Gate, gates_of
-from penstock.ui.model import JobView, Reading, Tone, view_of
+from penstock.ui.model import JobView, Reading, Tone, Trouble, view_of
 from penstock.ui.restarting import RestartFacts
 
 __all__ = [

@@ -18,10 +18,9 @@ from markupsafe import Markup
 from penstock.checkpoint.log.batch_report import shown_moment
 from penstock.errors import JobNotFound, PenstockError
 from penstock.runtime.process.project import Project
-from penstock.ui.error_texts import Trouble
 from penstock.ui.files import has_reports
 from penstock.ui.formatting import counted, number, quantity, size, span
-from penstock.ui.model import JobView
+from penstock.ui.model import JobView, Trouble
 from penstock.ui.reading import Broken, reports_of
 
 __all__ = ["NOTHING", "Airflow", "Renderer", "encoded", "reported"]

@@ -15,7 +15,7 @@ from penstock.quality.held.release import undone_by_restore
 from penstock.runtime.inspect.job_status import KeptCheckpoint
 from penstock.runtime.restore.target import Superseded, find_superseded
 from penstock.supervise.stream import StartOptions, begins_from
-from penstock.ui.error_texts import Trouble
+from penstock.ui.model import Trouble
 
 if TYPE_CHECKING:
     from starlette.datastructures import QueryParams

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -12,21 +14,57 @@ from penstock.supervise.requests import Request as StreamRequest
 from penstock.time.clock import Clock
 from penstock.ui.charts import charts_of
 from penstock.ui.driver_log import read_driver_log
-from penstock.ui.error_texts import Trouble
 from penstock.ui.files import has_reports
-from penstock.ui.listing import listing_of
-from penstock.ui.model import JobView
+from penstock.ui.model import JobView, Tone, Trouble
 from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, read_streams, reports_of
 from penstock.ui.rendering import Renderer
 from penstock.ui.requests import ask_of, possible
 from penstock.ui.restarting import Wanted, plan_of, starts_of
 
-__all__ = ["REFRESH", "StreamPages"]
+__all__ = ["REFRESH", "SHOWN", "Listing", "StreamPages", "listing_of"]
 
 REFRESH = 5
 """Seconds after which a page that shows current state renews itself."""
 _NEWEST = 20
 """Batches in the table of a job's page."""
+SHOWN = {Tone.BAD: "failed", Tone.WAITS: "waiting", Tone.GOOD: "running", Tone.QUIET: "stopped"}
+"""Words for the tones of a state, in the order in which jobs are listed."""
+_ORDER = {tone: place for place, tone in enumerate(SHOWN)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The jobs that are shown, and totals of all: `counts` by word, `rate` rows a second, `left` rows, `held` batches.
+
+    `wanted` is the requested word, None for all, and `text` a part of a job's name.
+    """
+
+    rows: tuple[JobView | Broken, ...]
+    jobs: int
+    counts: dict[str, int]
+    rate: float
+    left: int
+    held: int
+    wanted: str | None
+    text: str
+
+
+def listing_of(rows: Sequence[JobView | Broken], *, wanted: str, text: str) -> Listing:
+    """Return the jobs whose name has a text in it and whose state is as wanted, those in trouble first."""
+    views = [row for row in rows if isinstance(row, JobView)]
+    tone = wanted if wanted in SHOWN.values() else None
+    counts = Counter(SHOWN[row.tone] for row in rows)
+    shown = [row for row in rows if text.lower() in row.job and tone in (None, SHOWN[row.tone])]
+    return Listing(
+        rows=tuple(sorted(shown, key=lambda row: (_ORDER[row.tone], row.job))),
+        jobs=len(rows),
+        counts={word: counts[word] for word in SHOWN.values() if counts[word]},
+        rate=sum(view.rate or 0.0 for view in views),
+        left=sum(view.rows_left or 0 for view in views),
+        held=sum(len(view.reading.status.held) for view in views),
+        wanted=tone,
+        text=text,
+    )
 
 
 class StreamPages:

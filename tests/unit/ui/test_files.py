@@ -18,7 +18,7 @@ from penstock.quality.reports.published import Window
 from penstock.quality.reports.summary import noted
 from penstock.ui.files import find_report, has_reports
 from penstock.ui.gates import Reported, gates_of, read_reported
-from penstock.ui.served import tidied, with_bar
+from penstock.ui.report_pages import tidied, with_bar
 
 VALIDATION = "docs/validations/gate/r1/t/window 2.html"
 

@@ -10,8 +10,7 @@ from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
 from penstock.errors import JobNotFound
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.supervise.stream import Limits, Phase, Stream
-from penstock.ui.error_texts import Trouble
-from penstock.ui.model import Reading, Tone, view_of
+from penstock.ui.model import Reading, Tone, Trouble, view_of
 
 NOW = 1_700_000_000_000_000
 SECOND, HOUR = 1_000_000, 3_600_000_000
