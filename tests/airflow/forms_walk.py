@@ -12,7 +12,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from supervised_project import Yard
 
 from penstock.checkpoint.log.entries import Restore
-from penstock.supervise.requests import DAGS, Request
+from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Limits, Phase
 from tools.standalone import Standalone
 

@@ -22,8 +22,8 @@ from ui_site import NOW, SECOND, Site
 from penstock.checkpoint.log.entries import ManifestRef, StagedFile
 from penstock.cli.ui import listen
 from penstock.runtime.process.project import find_project
-from penstock.supervise.requests import DAGS
-from penstock.supervise.requests import Request as StreamRequest
+from penstock.supervise.commands import DAGS
+from penstock.supervise.commands import Request as StreamRequest
 from penstock.supervise.stream import Limits, Phase, Wish
 from penstock.ui.app import pages
 

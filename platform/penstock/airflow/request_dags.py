@@ -22,7 +22,7 @@ from penstock.airflow.request_operators import (
 )
 from penstock.airflow.task_settings import commands, placing_of, waits
 from penstock.config.schema import AirflowDefaults
-from penstock.supervise.requests import DAGS, Request
+from penstock.supervise.commands import DAGS, Request
 
 __all__ = ["request_dags"]
 

@@ -77,7 +77,7 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
     from rich.table import Table
     from rich.text import Text
 
-    from penstock.supervise.project_streams import newest_stream, stream_jobs
+    from penstock.supervise.control import newest_stream, stream_jobs
 
     with outcome(debug=debug):
         here = project_at(project)
@@ -235,8 +235,7 @@ def _request(
     `what` has the fields of the Command.
     """
     from penstock.supervise.commands import Command, CommandResult, Verb
-    from penstock.supervise.control import Asked
-    from penstock.supervise.project_streams import stream_control
+    from penstock.supervise.control import Asked, stream_control
 
     command = Command(verb=Verb(verb), id=command_id or secrets.token_hex(8), **what)
     with outcome(debug=debug, json=json):

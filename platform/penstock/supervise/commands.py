@@ -13,12 +13,57 @@ from enum import Enum
 from penstock.errors import CommandRefused
 from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from
 
-__all__ = ["ID_RULE", "Command", "CommandResult", "Verb", "fold", "generation_of", "is_id", "remember"]
+__all__ = [
+    "DAGS",
+    "ID_RULE",
+    "Command",
+    "CommandResult",
+    "Request",
+    "Verb",
+    "fold",
+    "generation_of",
+    "is_id",
+    "remember",
+]
 
 ID_RULE = "1 to 250 letters, digits and characters of _ . : + @ / ~ -"
 _ID = re.compile(r"[A-Za-z0-9_.:+@/~-]{1,250}")
 _REMEMBERED = 200
 """How many ids of commands a record holds: a retry comes within days, and a stream has a few commands a day."""
+
+
+class Request(Enum):
+    """A request that is neither a start nor a restart, as Airflow's DAGs and the pages name it.
+
+    `StreamControl.ask` makes the first five. `saving.save` names a checkpoint. `penstock held`, which loads the job,
+    releases and discards held batches (SEMANTICS 11.5).
+    """
+
+    STOP = "stop"
+    DRAIN = "drain"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    LIMITS = "limits"
+    SAVE = "save"
+    RELEASE = "release"
+    DISCARD = "discard"
+
+
+DAGS = {
+    Request.STOP: "stop_stream",
+    Request.DRAIN: "drain_stream",
+    Request.SUSPEND: "suspend_stream",
+    Request.RESUME: "resume_stream",
+    Request.LIMITS: "limit_stream",
+    Request.SAVE: "save_checkpoint",
+    Request.RELEASE: "release_held_batch",
+    Request.DISCARD: "discard_held_batch",
+}
+"""The DAG of each request.
+
+All take `job`, and `note` is of none. `limit_stream` takes `rows` (null for the configuration's), `save_checkpoint`
+takes `name`, the last two take `batch`.
+"""
 
 
 class Verb(Enum):

@@ -7,18 +7,28 @@ from dataclasses import dataclass, field
 
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
-from penstock.checkpoint.roots import control_store, job_log
+from penstock.checkpoint.roots import control_store, is_there, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
-from penstock.errors import CannotRestore, StreamFailed, SupervisorAbsent
+from penstock.config.settings import checkpoint_root
+from penstock.errors import (
+    CannotRestore,
+    ConfigError,
+    JobNotFound,
+    PenstockError,
+    RootMissing,
+    StreamFailed,
+    SupervisorAbsent,
+)
 from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.project import Project
 from penstock.supervise.commands import Command, CommandResult, Verb, fold, generation_of
-from penstock.supervise.records import LeaseRecords, StreamRecords
+from penstock.supervise.records import LeaseRecords, StreamRecords, supervised_jobs
 from penstock.supervise.stream import Phase, Stream, begins_from
 from penstock.supervise.supervisor import PATIENCE
-from penstock.time.clock import Clock
+from penstock.time.clock import Clock, SystemClock
 
-__all__ = ["Asked", "Silence", "StreamControl"]
+__all__ = ["Asked", "Silence", "StreamControl", "newest_stream", "stream_control", "stream_jobs"]
 
 _POLL = 0.5
 
@@ -136,3 +146,44 @@ class StreamControl:
             target = f"to restore {start.target} from" if start.goes_back else "yet, so there is no state to rewrite"
             raise CannotRestore(f"there is no checkpoint {target}", where=str(self.root))
         start.resolve(recover(log, Damage.LIST), self.root / self.job)
+
+
+def stream_jobs(project: Project) -> list[str]:
+    """Return the project's jobs, and those whose code is gone and whose streams are not."""
+    return sorted({*project.job_names(), *_supervised(checkpoint_root(project.root))})
+
+
+def stream_control(project: Project, job: str) -> StreamControl:
+    """Return the control of a stream; one whose code is gone is looked for in the project's own root.
+
+    Raises JobNotFound where there is neither code nor a stream, and RootMissing where nobody supervises.
+    """
+    try:
+        root = project.settings(job).root
+    except JobNotFound:
+        root = checkpoint_root(project.root)
+        if job not in _supervised(root):
+            raise
+    return StreamControl(root, job, SystemClock())
+
+
+def newest_stream(project: Project, job: str, errors: list[PenstockError]) -> Stream:
+    """Return a job's stream; where its file or root is in trouble, what the project's own root says of it.
+
+    The trouble becomes the reason of the stream, and is added to `errors`.
+    """
+    try:
+        return stream_control(project, job).newest()
+    except PenstockError as why:
+        trouble = why
+    if not isinstance(trouble, RootMissing):  # which is how a project looks before its first start
+        errors.append(trouble)
+    stream, root = Stream(), checkpoint_root(project.root)
+    if isinstance(trouble, ConfigError) and job in _supervised(root):
+        stream = StreamControl(root, job, SystemClock()).newest()
+    return stream.having(reason=f"{trouble.what} ({trouble.where})")
+
+
+def _supervised(root: CheckpointFolder) -> list[str]:
+    """Return the jobs that have streams in a control root, which may not be there."""
+    return supervised_jobs(control_store(root, make=False)) if is_there(root) else []

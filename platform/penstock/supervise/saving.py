@@ -12,9 +12,8 @@ from penstock.errors import CannotSave, Fenced, HolderAlive
 from penstock.runtime.driver.savepoint import refuse_save, refuse_unsave, save_at_rest, unsave_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.process.takeover_policy import HolderWatch, holder_name
-from penstock.supervise.commands import generation_of, remember
+from penstock.supervise.commands import Request, generation_of, remember
 from penstock.supervise.control import StreamControl
-from penstock.supervise.requests import Request
 from penstock.supervise.stream import Stream
 
 __all__ = ["save", "unsave"]

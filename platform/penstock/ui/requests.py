@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.supervise.requests import DAGS, Request
+from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Phase
 from penstock.ui.model import JobView
 

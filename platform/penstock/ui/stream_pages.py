@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from penstock.runtime.process.project import Project
-from penstock.supervise.requests import Request as StreamRequest
+from penstock.supervise.commands import Request as StreamRequest
 from penstock.time.clock import Clock
 from penstock.ui.charts import charts_of
 from penstock.ui.driver_log import read_driver_log

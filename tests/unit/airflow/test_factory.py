@@ -21,9 +21,9 @@ from project_samples import job_toml, make_project
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.supervise.commands import DAGS as REQUESTS
+from penstock.supervise.commands import Request
 from penstock.supervise.records import StreamRecords
-from penstock.supervise.requests import DAGS as REQUESTS
-from penstock.supervise.requests import Request
 from penstock.supervise.stream import Phase, Wish
 
 pytestmark = [pytest.mark.slow]

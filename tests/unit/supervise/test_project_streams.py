@@ -9,7 +9,7 @@ from penstock.checkpoint.roots import control_store
 from penstock.errors import ConfigError, JobNotFound, RootMissing
 from penstock.runtime.process.project import Project
 from penstock.supervise.commands import Command, Verb
-from penstock.supervise.project_streams import newest_stream, stream_control, stream_jobs
+from penstock.supervise.control import newest_stream, stream_control, stream_jobs
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ui_site import Site
 from penstock.checkpoint.log.entries import StagedFile
 from penstock.cli.main import app
 from penstock.quality.held.decision_records import Decision, HeldRecords
-from penstock.supervise.requests import DAGS, Request
+from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Phase, Wish
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})

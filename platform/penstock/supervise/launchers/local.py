@@ -1,10 +1,13 @@
 """Run drivers as processes of this machine, each in a session of its own, so that they outlive the supervisor.
 
-Those of a cluster are started by `spark-submit`, and are processes of this machine as well (`submit`).
+Those of a cluster, standalone, YARN or Kubernetes, are started by `spark-submit` in client mode (decision 34). So they
+are processes of this machine as well, and only their executors run on the cluster. It ends the executors of a killed
+driver itself, because they do not outlive the connection to it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -17,8 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from penstock.config.settings import Settings
 from penstock.config.values import is_local
-from penstock.errors import CommitUnknown, GateStopped, PenstockError, StorageFull, StorageUnavailable
+from penstock.errors import CommitUnknown, EnvironmentUnfit, GateStopped, PenstockError, StorageFull, StorageUnavailable
 from penstock.runtime.process.os_processes import (
     argv_of,
     environment_of,
@@ -29,13 +33,14 @@ from penstock.runtime.process.os_processes import (
     process_start,
 )
 from penstock.runtime.process.project import Project
+from penstock.runtime.spark.secrets import properties_text, resolved
+from penstock.runtime.spark.session import session_settings
 from penstock.supervise.autostart import without_airflow
 from penstock.supervise.launcher import Handle, LaunchOrder, run_words
-from penstock.supervise.launchers.submit import submit_environment, submit_words
 from penstock.supervise.machine import Exit, Life, Seen
 from penstock.supervise.stream import DriverSlot
 
-__all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit"]
+__all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit", "submit_environment", "submit_words"]
 
 _STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
 _DYING = 20.0
@@ -230,3 +235,45 @@ def _drop_old(logs: Path) -> None:
 
 def _behind(words: list[str], name: str) -> list[str]:
     return [value for known, value in pairwise(words) if known == name]
+
+
+def submit_words(order: LaunchOrder, settings: Settings, scratch: Path) -> list[str]:
+    """Return the words that submit the driver of an order; its settings are written to a file in `scratch`.
+
+    Only its owner can read the file, whereas the words of a process are seen by everybody.
+    """
+    project = Project(order.project, order.code)
+    chosen = session_settings(
+        master=settings.spark.master,
+        jars=project.jars,
+        settings=resolved(settings.spark.conf, project.root),
+        modules=project.modules,
+    )
+    chosen |= {"spark.master": settings.spark.master, "spark.app.name": f"penstock {order.job}"}
+    # The driver is run by our own interpreter. Executors have theirs at the same path, if nothing else is said.
+    chosen |= {"spark.pyspark.driver.python": sys.executable}
+    chosen.setdefault("spark.pyspark.python", sys.executable)
+    file = scratch / "spark.properties"
+    file.touch(mode=0o600)
+    file.write_text(properties_text(chosen), encoding="utf-8")
+    return [
+        *(str(_spark() / "bin" / "spark-submit"), "--deploy-mode", "client"),
+        *("--properties-file", str(file), "--load-spark-defaults"),
+        str(Path(__file__).parents[2] / "__main__.py"),
+        *run_words(order),
+        *("--logs", str(order.logs)),
+    ]
+
+
+def submit_environment() -> dict[str, str]:
+    """Return what spark-submit needs beside a driver's environment."""
+    # Safe path: the folder of __main__.py holds penstock's own modules, which are no top-level names.
+    return {"SPARK_HOME": str(_spark()), "PYTHONSAFEPATH": "1"}
+
+
+def _spark() -> Path:
+    """Return the folder of the Spark that pip has installed: a driver's Python and its JVM must be of one version."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EnvironmentUnfit("pyspark is not installed")
+    return Path(spec.origin).parent

@@ -25,7 +25,7 @@ from penstock.runtime.spark.secrets import properties_text
 from penstock.runtime.spark.session import ARCHIVE, session_settings
 from penstock.runtime.spark.storage_probe import Answer, answer, judge, prove_shared
 from penstock.supervise.launcher import LaunchOrder
-from penstock.supervise.launchers.submit import submit_words
+from penstock.supervise.launchers.local import submit_words
 from penstock.supervise.stream import Stream
 
 CLUSTER = """
