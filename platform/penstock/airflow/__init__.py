@@ -5,9 +5,8 @@ Airflow commands and observes; the supervisor keeps streams running. The only fo
 
 from __future__ import annotations
 
-from penstock.airflow.factory import report_dag, restart_dag, stream_dags, upkeep_dag, windows_asset
+from penstock.airflow.factory import report_dag, request_dags, restart_dag, stream_dags, upkeep_dag, windows_asset
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
-from penstock.airflow.request_dags import request_dags
 from penstock.airflow.request_operators import (
     DiscardHeld,
     DrainStream,

@@ -20,7 +20,7 @@ from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.roots import job_log
 from penstock.errors import SupervisorAbsent
 from penstock.supervise.commands import Command, CommandResult, Verb
-from penstock.supervise.stream import Phase, Stream
+from penstock.supervise.stream import Phase, Stream, start_words
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,9 +88,7 @@ class StartStream(RunsPenstock, StreamOperator):
             if not self._control().ends_driver(command):
                 return
         self.log.info("checking the restart of %s before its driver is ended", self.job)
-        words = [] if command.start == "last" else ["--from", command.start]
-        words += [] if command.options is None else command.options.words()
-        self._penstock("restart", self.job, *words, "--check")
+        self._penstock("restart", self.job, *start_words(command.start, command.options), "--check")
 
 
 class RestartStream(StartStream, AskingOperator):

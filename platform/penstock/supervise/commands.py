@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.errors import CommandRefused
-from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from
+from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from, start_words
 
 __all__ = [
     "DAGS",
@@ -201,9 +201,8 @@ def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
 def _started(stream: Stream, command: Command, now: int) -> Stream | None:
     if stream.wants_driver:
         if command.start != "last" or command.options is not None:
-            words = [] if command.start == "last" else ["--from", command.start]
-            words += [] if command.options is None else command.options.words()
-            raise _refused(command.verb, stream, f"it runs, and {' '.join(words)} needs a new start: use restart")
+            words = " ".join(start_words(command.start, command.options))
+            raise _refused(command.verb, stream, f"it runs, and {words} needs a new start: use restart")
         if stream.wish is Wish.DRAIN:
             raise _refused(command.verb, stream, "it ends when it is drained: start it then, or use restart")
         if command.available_now != stream.available_now:

@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from penstock.supervise.machine import Seen
-from penstock.supervise.stream import DriverSlot, Stream, Wish
+from penstock.supervise.stream import DriverSlot, Stream, Wish, start_words
 
 __all__ = ["Handle", "LaunchOrder", "Launcher", "run_words"]
 
@@ -51,10 +51,7 @@ def run_words(order: LaunchOrder) -> list[str]:
     stream = order.stream
     words = ["run", order.job, "--json", "--project", str(order.project), "--code", str(order.code)]
     words += ["--generation", str(stream.generation), "--command", stream.command or f"generation-{stream.generation}"]
-    if stream.start != "last":
-        words += ["--from", stream.start]
-    if stream.options is not None:
-        words += stream.options.words()
+    words += start_words(stream.start, stream.options)
     if stream.available_now:
         words.append("--available-now")
     if stream.wish is Wish.DRAIN:

@@ -17,7 +17,7 @@ from penstock.checkpoint.log.entries import Record
 from penstock.graph.names import is_name
 from penstock.runtime.restore.target import RestoreTarget, parse_start, parse_state
 
-__all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream", "Wish", "begins_from"]
+__all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream", "Wish", "begins_from", "start_words"]
 
 
 class Wish(Enum):
@@ -98,12 +98,16 @@ class StartOptions(Record):
         kept = StartOptions(state=self.state, truncate_sinks=self.truncate_sinks)
         return None if kept == StartOptions() else kept
 
-    def words(self) -> list[str]:
-        """Return the arguments of `penstock run` that say so."""
-        arguments = [] if self.partitions is None else ["--partitions", str(self.partitions)]
-        arguments += [word for step, table in self.state.items() for word in ("--state", f"{step}={table}")]
-        arguments += ["--truncate-sinks"] if self.truncate_sinks else []
-        return arguments + [word for step in self.drop for word in ("--drop", step)]
+
+def start_words(start: str, options: StartOptions | None) -> list[str]:
+    """Return the arguments of `penstock run` that say where a stream begins, and with which options."""
+    arguments = [] if start == "last" else ["--from", start]
+    if options is None:
+        return arguments
+    arguments += [] if options.partitions is None else ["--partitions", str(options.partitions)]
+    arguments += [word for step, table in options.state.items() for word in ("--state", f"{step}={table}")]
+    arguments += ["--truncate-sinks"] if options.truncate_sinks else []
+    return arguments + [word for step in options.drop for word in ("--drop", step)]
 
 
 def begins_from(start: str, options: StartOptions | None) -> RestoreTarget:

@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.quality.held.release import undone_by_restore
 from penstock.runtime.inspect.job_status import KeptCheckpoint
 from penstock.runtime.restore.target import Superseded, find_superseded
-from penstock.supervise.stream import StartOptions, begins_from
+from penstock.supervise.stream import StartOptions, begins_from, start_words
 from penstock.ui.model import Trouble
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class Wanted:
 
     def words(self) -> str:
         """Return the arguments of `penstock restart` that say the same."""
-        arguments = [] if self.start == LAST else ["--from", self.start]
-        options = self.options()
-        arguments += [] if options is None else options.words()
+        arguments = start_words(self.start, self.options())
         rows = _count(self.rows, "rows")
         arguments += [] if rows is None else ["--rows", str(rows)]
         return shlex.join([*arguments, *([f"--note={self.note}"] if self.note else [])])
