@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from penstock.config.environment import from_environment
 from penstock.config.schema import ProjectFile
+from penstock.config.settings import from_environment
 from penstock.config.toml_reader import place_of, read_model
 from penstock.errors import ConfigError
 

@@ -7,10 +7,9 @@ from project_samples import make_project
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.config.environment import from_environment
 from penstock.config.notifications import AirflowLogin, EventsSettings, Secret, load_events
 from penstock.config.schema import ProjectFile
-from penstock.config.settings import checkpoint_root, load_settings
+from penstock.config.settings import checkpoint_root, from_environment, load_settings
 from penstock.errors import ConfigError
 from penstock.time.triggers import AsFastAsPossible
 

@@ -11,7 +11,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config.toml_lines import KeyPath, key_lines
+from penstock.config.toml_reader import KeyPath, key_lines
 
 SAMPLE = '''# a comment with [brackets] and key = "value"
 top = 1
