@@ -269,7 +269,7 @@ def _check(project: Project, job: str, command: Command) -> None:
     """Raise the error that the start of a restart would raise."""
     from dataclasses import replace
 
-    from penstock.runtime.process.start_check import preflight
+    from penstock.runtime.inspect.diff import preflight
     from penstock.supervise.stream import begins_from
 
     begins = begins_from(command.start, command.options)

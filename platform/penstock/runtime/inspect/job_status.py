@@ -10,23 +10,111 @@ from functools import cached_property
 from typing import Any
 
 from penstock.checkpoint.log.batch_report import BatchReport, Totals, moment
-from penstock.checkpoint.log.entries import END_OF_TIME, Arrival, Commit, Moved, Release
+from penstock.checkpoint.log.entries import END_OF_TIME, Arrival, Commit, ManifestRef, Moved, Release
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.takeover import View, survey
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings
-from penstock.errors import EXIT_RETRY
+from penstock.errors import EXIT_RETRY, CheckpointCorrupt, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
 from penstock.runtime.driver.ownership import FAILED
-from penstock.runtime.inspect.state_inventory import StoredState, StoredStates
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs
 from penstock.runtime.process.takeover_policy import HolderName
+from penstock.state.manifest import Manifest
+from penstock.state.manifest import ManifestRef as StateRef
 from penstock.time.clock import Clock
 
-__all__ = ["JobState", "JobStatus", "KeptCheckpoint", "all_checkpoints", "kept_checkpoints", "read_status"]
+__all__ = [
+    "JobState",
+    "JobStatus",
+    "KeptCheckpoint",
+    "StepState",
+    "StoredState",
+    "StoredStates",
+    "all_checkpoints",
+    "kept_checkpoints",
+    "read_status",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """Hold what the state of one step takes.
+
+    `rows` are those that its files hold: more than the keys, because what was superseded or removed counts until files
+    are merged, and indexes count too. `size` is in bytes.
+    """
+
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """Hold what the state of one Commit takes, by step; `trouble` is why it cannot be restored, None where it can."""
+
+    steps: dict[str, StepState]
+    trouble: str | None
+
+    @property
+    def rows(self) -> int:
+        """Return the rows that its files hold, of all steps."""
+        return sum(step.rows for step in self.steps.values())
+
+    @property
+    def size(self) -> int:
+        """Return its bytes; what several Commits share counts in each."""
+        return sum(step.size for step in self.steps.values())
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        steps = {name: {"stored_rows": step.rows, "bytes": step.size} for name, step in self.steps.items()}
+        return {"stored_rows": self.rows, "bytes": self.size, "steps": steps}
+
+
+class StoredStates:
+    """Look at the states of several Commits, which share most of their files; `folder` is the job's checkpoint."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        self._folder = folder
+        self._manifests: dict[CheckpointFolder, Manifest | str] = {}
+        self._is_there = (folder / "state").presence()
+
+    def of(self, commit: Commit) -> StoredState:
+        """Return what the state of a Commit takes. What cannot be read counts nothing, and is the trouble."""
+        steps: dict[str, StepState] = {}
+        trouble: str | None = None
+        for step, refs in commit.state.items():
+            state = StepState()
+            for partition, ref in refs.items():
+                place = self._folder / "state" / step / partition
+                manifest = self._manifest(place / ref.path, ref)
+                if isinstance(manifest, str):
+                    trouble = trouble or manifest
+                    continue
+                state = StepState(state.rows + manifest.rows, state.size + manifest.size)
+                gone = next((name for name in manifest.files() if not self._is_there(place / name)), None)
+                if gone is not None:
+                    trouble = trouble or f"{self._named(place / gone)} is gone"
+            steps[step] = state
+        return StoredState(steps=steps, trouble=trouble)
+
+    def _manifest(self, path: CheckpointFolder, ref: ManifestRef) -> Manifest | str:
+        """Return a manifest, or what is wrong with it."""
+        if path not in self._manifests:
+            try:
+                self._manifests[path] = Manifest.read(path, StateRef(ref.path, ref.size, ref.checksum))
+            except StateMissing:
+                self._manifests[path] = f"{self._named(path)} is gone"
+            except CheckpointCorrupt:
+                self._manifests[path] = f"{self._named(path)} is damaged"
+        return self._manifests[path]
+
+    def _named(self, path: CheckpointFolder) -> str:
+        return path.relative_to(self._folder).as_posix()
 
 
 class JobState(Enum):

@@ -13,7 +13,7 @@ from penstock.checkpoint.log.entries import Commit, ManifestRef, Save
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
-from penstock.runtime.inspect.state_inventory import StepState, StoredStates
+from penstock.runtime.inspect.job_status import StepState, StoredStates
 from penstock.state.manifest import Manifest, Run
 from penstock.state.references import Piece, segment_name
 

@@ -14,8 +14,7 @@ from penstock.checkpoint.log.entries import Restore
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.graph.partitions import usable_cores
-from penstock.runtime.process.partition_count import spark_cores
-from penstock.runtime.process.project import find_project
+from penstock.runtime.process.project import find_project, spark_cores
 from penstock.runtime.restore.target import parse_start
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
