@@ -56,7 +56,7 @@ def partition_chooser(
             if log is not None:
                 recovered = recover(log, Damage.LIST)
                 # Where the newest entries are lost, a restore goes on from one of the others.
-                others = (partitions_of(log, kept.commit) for kept in reversed(recovered.kept))
+                others = (partitions_of(log, kept) for kept in reversed(recovered.kept))
                 counts = filter(None, chain([recovered.partitions], others))
                 return {**next(counts, {}), **_gone_back_to(recovered, folder, start, command)}
         return {}
