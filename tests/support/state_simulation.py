@@ -6,11 +6,11 @@ Every run is spread evenly over the hashes, so a merge up to a share of the hash
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.state.compaction_planner import CompactionPlan, budget, live_size, plan_compaction
 from penstock.state.manifest import Manifest
-from penstock.state.references import PartRef, Piece, SegmentRef
+from penstock.state.references import Piece, SegmentRef
 
 END = 2**62
 PART = "state"
@@ -33,14 +33,14 @@ class Simulation:
     def write(self, size: int) -> None:
         """Write a batch of `size` bytes and merge what its budget allows."""
         batch = self.manifest.batch + 1
-        self.manifest = self.manifest.at(batch)
+        self.manifest = replace(self.manifest, batch=batch)
         left = allowed = budget(size, self.slack)
         while plan := plan_compaction(self.manifest, PART, left, before=batch, whole_budget=allowed):
             left -= self._merge(plan, batch)
         self.over_budget = max(self.over_budget, -left)
         self.rewritten += allowed - left
         self.written += size
-        ref = SegmentRef(name="", batch=batch, files={}, parts={PART: PartRef((_piece(batch, size, 0, END),))})
+        ref = SegmentRef(name="", batch=batch, files={}, parts={PART: (_piece(batch, size, 0, END),)})
         self.manifest = self.manifest.append(ref)
         chain = self.manifest.chain(PART)
         self.lengths.append(len(chain))
@@ -54,7 +54,7 @@ class Simulation:
         bound = END if share == 1.0 else low + int((END - low) * share)
         whole = END / (END - low)
         merged = self._union([size * whole for size in sizes]) * (bound - low) / END
-        rows = PartRef((_piece(batch, max(1, int(merged)), low, bound),))
+        rows = (_piece(batch, max(1, int(merged)), low, bound),)
         numbers = {run.number for run in plan.inputs}
         self.manifest = self.manifest.merged(PART, numbers, None if bound == END else (0, bound), rows, batch)
         return min(plan.budget_bytes, sum(sizes))

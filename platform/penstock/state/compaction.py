@@ -129,7 +129,7 @@ def _bound(reader: StateReader, plan: CompactionPlan) -> Bound | None:
         return None
     best: tuple[int, Bound | None] = (0, None)
     for run in sorted(plan.inputs, key=lambda run: -sizes[run.number]):
-        rows = run.rows * sizes[run.number] // max(1, _size(run))
+        rows = run.rows * sizes[run.number] // max(1, run.size)
         best = max(best, _bound_in(reader, plan, run, rows), key=lambda bound: bound[0])
         if best[0] >= plan.budget_bytes // 2:
             break
@@ -139,11 +139,11 @@ def _bound(reader: StateReader, plan: CompactionPlan) -> Bound | None:
 def _bound_in(reader: StateReader, plan: CompactionPlan, run: Run, rows: int) -> tuple[int, Bound | None]:
     """Search the live rows of one run for the bound below which all runs hold most within the budget."""
     low, high = 0.0, 1.0
-    share = min(1.0, plan.budget_bytes / max(1, sum(_size(run) for run in plan.inputs)))
+    share = min(1.0, plan.budget_bytes / max(1, sum(run.size for run in plan.inputs)))
     best: tuple[int, Bound | None] = (0, None)
     for _ in range(_TRIES):
         bound = reader.bound_at(plan.part, run, int(rows * share))
-        size = sum(reader.count(plan.part, other, bound) * _size(other) // other.rows for other in plan.inputs)
+        size = sum(reader.count(plan.part, other, bound) * other.size // other.rows for other in plan.inputs)
         if size <= plan.budget_bytes:
             low = share
             best = max(best, (size, bound), key=lambda candidate: candidate[0])
@@ -153,10 +153,6 @@ def _bound_in(reader: StateReader, plan: CompactionPlan, run: Run, rows: int) ->
             high = share
         share = (low + high) / 2
     return best
-
-
-def _size(run: Run) -> int:
-    return sum(piece.size for piece in run.pieces)
 
 
 def _after_first_bucket(reader: StateReader, plan: CompactionPlan) -> Bound:

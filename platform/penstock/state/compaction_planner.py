@@ -112,7 +112,7 @@ def live_size(run: Run, floor: Bound | None = None) -> int:
     """Return about how many bytes of a run are live: all but what lies below its own bound and the floor."""
     least = max((bound for bound in (run.low, floor) if bound is not None), default=None)
     if least is None:
-        return sum(piece.size for piece in run.pieces)
+        return run.size
     return sum(_live_part(piece, least) for piece in run.pieces)
 
 

@@ -45,7 +45,7 @@ def fold(
         for part in manifest.chains:
             for number, rows in enumerate(live_rows(reader, part, parts, at_once=at_once)):
                 written = writer.add_sections(f"{part}{MERGED}{number}", writer.encode(part, rows))
-                pieces[part] = pieces.get(part, ()) + written.pieces
+                pieces[part] = pieces.get(part, ()) + written
                 yield part, rows
         files = writer.publish().files
     reader.folder.sync()

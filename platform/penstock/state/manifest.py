@@ -19,7 +19,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder, corrupt
 from penstock.checkpoint.storage.format import decode, encode
 from penstock.errors import StateError
 from penstock.state.parts import PARTS, Merge
-from penstock.state.references import MERGED, PartRef, Piece, SegmentRef, is_file_name
+from penstock.state.references import MERGED, Piece, SegmentRef, bytes_of, is_file_name
 from penstock.state.row_layout import Bound, start_of_group
 
 __all__ = ["FOLDED", "Manifest", "ManifestRef", "Run", "stamp"]
@@ -48,6 +48,11 @@ class Run:
     def rows(self) -> int:
         """Return the number of rows, dead ones of a piece that is half merged included."""
         return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def size(self) -> int:
+        """Return the size of its pieces in bytes."""
+        return bytes_of(self.pieces)
 
 
 def stamp(run: Run) -> list[Any]:
@@ -108,7 +113,7 @@ class Manifest:
         chains = dict(self.chains)
         added = [part for part in ref.parts if MERGED not in part]
         for number, part in enumerate(added, self.next_run):
-            chains[part] = (*self.chain(part), Run(number, ref.batch, ref.parts[part].pieces))
+            chains[part] = (*self.chain(part), Run(number, ref.batch, ref.parts[part]))
         return self._with(chains, {**self.sizes, **ref.files}, next_run=self.next_run + len(added))
 
     def drop(self, *parts: str) -> Manifest:
@@ -124,16 +129,8 @@ class Manifest:
         chains = {**self.chains, part: _live(self.chain(part), start_of_group(floor))}
         return replace(self._with(chains, self.sizes), floors={**self.floors, part: floor})
 
-    def with_facts(self, facts: Mapping[str, Any]) -> Manifest:
-        """Put the operator's facts in place of the former."""
-        return replace(self, facts=dict(facts))
-
-    def at(self, batch: int) -> Manifest:
-        """Return this state as that after a batch."""
-        return replace(self, batch=batch)
-
     def merged(
-        self, part: str, inputs: Collection[int], bound: Bound | None, rows: PartRef | None, batch: int
+        self, part: str, inputs: Collection[int], bound: Bound | None, rows: tuple[Piece, ...], batch: int
     ) -> Manifest:
         """Record that the rows below a bound of some runs have been merged into `rows`, after those already merged.
 
@@ -143,7 +140,7 @@ class Manifest:
         first = next(run for run in chain if run.number in inputs)
         number = self.next_run if first.into is None else first.into
         output = next((run for run in chain if run.number == number), Run(number, batch, ()))
-        output = replace(output, batch=batch, pieces=output.pieces + (rows.pieces if rows else ()))
+        output = replace(output, batch=batch, pieces=output.pieces + rows)
         runs: list[Run] = []
         for run in chain:
             if run.number == first.number and output.pieces:

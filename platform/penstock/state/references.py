@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.state.group_ranges import Steps
@@ -11,10 +11,10 @@ from penstock.state.row_layout import Bound
 
 __all__ = [
     "MERGED",
-    "PartRef",
     "Piece",
     "SegmentRef",
     "batch_of",
+    "bytes_of",
     "file_name",
     "is_file_name",
     "is_part_name",
@@ -50,26 +50,19 @@ class Piece:
     groups: Steps | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartRef:
-    """Name the rows that a segment holds of one part: pieces in order, none of which overlap."""
-
-    pieces: tuple[Piece, ...]
-
-    @property
-    def size(self) -> int:
-        """Return the size in bytes."""
-        return sum(piece.size for piece in self.pieces)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRef:
-    """Name a segment: its files with their sizes in bytes, and the parts that have rows in it."""
+    """Name a segment: its files with their sizes in bytes, and the pieces of each part that has rows, in order."""
 
     name: str
     batch: int
     files: Mapping[str, int]
-    parts: Mapping[str, PartRef]
+    parts: Mapping[str, tuple[Piece, ...]]
+
+
+def bytes_of(pieces: Iterable[Piece]) -> int:
+    """Return the size of pieces in bytes."""
+    return sum(piece.size for piece in pieces)
 
 
 def segment_name(batch: int, *, epoch: int, attempt: int, run: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage.folder import CheckpointFolder, Signature, corrupt
+from penstock.checkpoint.storage.folder import CheckpointFolder, corrupt
 from penstock.errors import FormatTooNew
 from penstock.state.keys import Ints
 from penstock.state.references import Piece
@@ -144,16 +144,10 @@ class _OpenFile:
     """A mapped file and its sections by offset."""
 
     def __init__(self, path: CheckpointFolder, size: int) -> None:
-        mapped = path.map(size)
         self._path = path
-        self._data = pa.py_buffer(mapped.data)
-        self._mapped = mapped
+        self.mapped = path.map(size)
+        self._data = pa.py_buffer(self.mapped.data)
         self._sections: dict[Piece, Section] = {}
-
-    @property
-    def signature(self) -> Signature:
-        """Return what tells the file from another in its place."""
-        return self._mapped.signature
 
     def section(self, piece: Piece) -> Section:
         section = self._sections.get(piece)
@@ -162,7 +156,7 @@ class _OpenFile:
                 raise corrupt(self._path, f"a section ends at byte {piece.offset + piece.size}, after the file")
 
             def bring(offset: int, size: int) -> bool:
-                return self._mapped.bring(piece.offset + offset, size)
+                return self.mapped.bring(piece.offset + offset, size)
 
             section = Section(self._path, self._data.slice(piece.offset, piece.size), piece, bring)
             self._sections[piece] = section
@@ -183,7 +177,7 @@ def open_section(folder: CheckpointFolder, piece: Piece, size: int) -> Section:
     path = folder / piece.file
     with _lock:
         known = _open.get(folder, {}).get(piece.file)
-    if known is None or known.signature != path.signature():
+    if known is None or known.mapped.signature != path.signature():
         known = _OpenFile(path, size)
         with _lock:
             files = _open.setdefault(folder, {})

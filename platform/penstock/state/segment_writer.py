@@ -27,7 +27,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.new_file import NewFile
 from penstock.state.group_ranges import steps_of
 from penstock.state.keys import Ints
-from penstock.state.references import PartRef, Piece, SegmentRef, file_name, is_part_name, is_segment_name
+from penstock.state.references import Piece, SegmentRef, file_name, is_part_name, is_segment_name
 from penstock.state.row_layout import bucket_starts, group_hash, sort_rows
 
 __all__ = [
@@ -64,7 +64,7 @@ class SegmentWriter:
     batch: int = field(kw_only=True)
     generation: int = field(default=0, kw_only=True)
     _files: list[NewFile] = field(default_factory=list, init=False)
-    _parts: dict[str, PartRef] = field(default_factory=dict, init=False)
+    _parts: dict[str, tuple[Piece, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if not is_segment_name(self.name):
@@ -79,7 +79,7 @@ class SegmentWriter:
         for file in self._files:
             file.discard()
 
-    def add(self, part: str, table: pa.Table) -> PartRef:
+    def add(self, part: str, table: pa.Table) -> tuple[Piece, ...]:
         """Write the rows of a part, in any order, with columns as `sort_rows` allows; a part is added once."""
         return self.add_sections(part, self.encode(part, table))
 
@@ -97,14 +97,14 @@ class SegmentWriter:
         }
         yield from _sections(sort_rows(table), facts)
 
-    def add_sections(self, part: str, sections: Iterable[Section]) -> PartRef:
-        """Write sections of a part, in order of their rows."""
+    def add_sections(self, part: str, sections: Iterable[Section]) -> tuple[Piece, ...]:
+        """Write sections of a part, in order of their rows, and return where they are."""
         if part in self._parts:
             raise ValueError(f"part {part!r} is in the segment already")
-        ref = PartRef(tuple(self._place(section) for section in sections))
-        if ref.pieces:
-            self._parts[part] = ref
-        return ref
+        pieces = tuple(self._place(section) for section in sections)
+        if pieces:
+            self._parts[part] = pieces
+        return pieces
 
     def publish(self) -> SegmentRef:
         """Sync the files and give them their names; durable after the folder's `sync`."""

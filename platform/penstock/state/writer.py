@@ -16,7 +16,7 @@ from penstock.state.compaction_planner import LEAST_BUDGET, SLACK_BYTES, Compact
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.parts import PARTS, Part, described
 from penstock.state.reader import StateReader
-from penstock.state.references import PartRef, SegmentRef
+from penstock.state.references import Piece, SegmentRef, bytes_of
 from penstock.state.row_layout import Bound
 from penstock.state.segment_writer import SegmentWriter
 
@@ -81,7 +81,7 @@ def write_changes(
     then no manifest names what was written.
     """
     before = reader.manifest
-    after = before if change.facts is None else before.with_facts(change.facts)
+    after = before if change.facts is None else replace(before, facts=dict(change.facts))
     for part, floor in change.floors.items():
         after = after.with_floor(floor, part)
     emptied = [part for part in change.replace if before.chain(part)]
@@ -89,10 +89,10 @@ def write_changes(
     if after == before and not emptied and not any(table.num_rows for _, table in rows):
         return Written(manifest=before, ref=None, segment=None, written=0, rewritten=0)
     if parts:
-        after = after.with_facts({**after.facts, PARTS: described(parts)})
-    after = after.drop(*emptied).at(batch)
+        after = replace(after, facts={**after.facts, PARTS: described(parts)})
+    after = replace(after.drop(*emptied), batch=batch)
     with segment_of(reader, name, batch) as writer:
-        written = sum(writer.add(part, table).size for part, table in rows)
+        written = sum(bytes_of(writer.add(part, table)) for part, table in rows)
         merged, rewritten = _merge(
             StateReader(reader.folder, after, reader.adapt), writer, parts, budget(written, slack), behind
         )
@@ -142,15 +142,15 @@ def _merge(
             done = None if plan is None else _carry_out(reader, writer, plan, part, f"{name}~{number}")
             if plan is None or done is None:
                 break
-            bound, ref = done
-            manifest = manifest.merged(name, {run.number for run in plan.inputs}, bound, ref, writer.batch)
-            spent += ref.size
+            bound, pieces = done
+            manifest = manifest.merged(name, {run.number for run in plan.inputs}, bound, pieces, writer.batch)
+            spent += bytes_of(pieces)
     return manifest, spent
 
 
 def _carry_out(
     reader: StateReader, writer: SegmentWriter, plan: CompactionPlan, part: Part, name: str
-) -> tuple[Bound | None, PartRef] | None:
+) -> tuple[Bound | None, tuple[Piece, ...]] | None:
     """Merge and write as much of a plan as takes at most its budget on disk; None where nothing does."""
     most = plan.budget_bytes
     while plan.budget_bytes >= LEAST_BUDGET:

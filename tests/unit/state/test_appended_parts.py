@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -251,7 +252,7 @@ def test_only_blocks_that_may_have_the_keys_are_read(tmp_path, monkeypatch):
     tables = [group_table.set_column(0, GROUP, pa.array(np.full(16_000, group))) for group in range(40)]
     with mock.patch.object(segment_module, "BLOCK_BYTES", group_table.nbytes // 16):
         ref = write_segment(tmp_path, fresh_name(0), {PART: pa.concat_tables(tables)}, step="s", partition=3, batch=0)
-    reader = StateReader(tmp_path, empty_manifest(["k"]).append(ref).at(0))
+    reader = StateReader(tmp_path, replace(empty_manifest(["k"]).append(ref), batch=0))
     part = Part(name=PART, identity=("k",), merge=Merge.APPEND)
     touched = Touched(monkeypatch)
     wanted = np.array([5, 7, 9_000])

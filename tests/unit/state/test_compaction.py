@@ -14,7 +14,7 @@ from penstock.state.compaction import compact
 from penstock.state.compaction_planner import CompactionPlan, live_size, plan_compaction
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
-from penstock.state.references import PartRef, Piece, SegmentRef, segment_name
+from penstock.state.references import Piece, SegmentRef, segment_name
 from penstock.state.row_layout import GROUP, HASH
 from penstock.state.writer import Change, write_changes
 
@@ -32,7 +32,7 @@ def chain_of(*sizes):
     manifest = empty_manifest()
     for batch, size in enumerate(sizes):
         piece = Piece(f"{batch:012d}-a.arrow", 0, size, 0, 0, 0, 100, (0, 0), (0, 99), None)
-        manifest = manifest.append(SegmentRef(name="", batch=batch, files={}, parts={"state": PartRef((piece,))}))
+        manifest = manifest.append(SegmentRef(name="", batch=batch, files={}, parts={"state": (piece,)}))
     return manifest
 
 
@@ -63,16 +63,16 @@ def test_neighbours_of_one_size_are_merged_the_cheapest_first(sizes, expected):
 def test_a_merge_under_way_goes_on_when_nothing_is_cheaper():
     """And its inputs are not taken into another."""
     manifest = chain_of(*[900_000] * 4, *[5_000] * 3)
-    manifest = manifest.merged("state", {0, 1, 2, 3}, (0, 50), None, 9)
+    manifest = manifest.merged("state", {0, 1, 2, 3}, (0, 50), (), 9)
     assert planned(manifest) == [0, 1, 2, 3]
-    small = chain_of(*[900_000] * 4, *[5_000] * 4).merged("state", {0, 1, 2, 3}, (0, 50), None, 9)
+    small = chain_of(*[900_000] * 4, *[5_000] * 4).merged("state", {0, 1, 2, 3}, (0, 50), (), 9)
     assert planned(small) == [4, 5, 6, 7]
 
 
 def test_the_output_of_a_merge_under_way_is_not_merged():
     """It would be rewritten while it still grows."""
     piece = Piece("000000000009-a.arrow", 0, 5_000, 0, 0, 0, 9, (0, 0), (0, 49), None)
-    manifest = chain_of(*[5_000] * 3, *[900_000] * 4).merged("state", {3, 4, 5, 6}, (0, 50), PartRef((piece,)), 9)
+    manifest = chain_of(*[5_000] * 3, *[900_000] * 4).merged("state", {3, 4, 5, 6}, (0, 50), (piece,), 9)
     assert [run.number for run in manifest.chain("state")] == [0, 1, 2, 7, 3, 4, 5, 6]
     assert planned(manifest) == [3, 4, 5, 6]
 
@@ -83,7 +83,7 @@ def test_runs_that_a_data_checkpoint_folds_are_left_alone():
     assert planned(manifest) == [0, 1, 2, 3, 4, 5, 6, 7]
     assert planned(manifest, behind=2) == [3, 4, 5, 6, 7]
     assert planned(manifest, behind=5) is None
-    piece = PartRef((Piece("000000000009-a.arrow", 0, 50, 0, 0, 0, 50, (0, 0), (0, 49), None),))
+    piece = (Piece("000000000009-a.arrow", 0, 50, 0, 0, 0, 50, (0, 0), (0, 49), None),)
     going = manifest.merged("state", {0, 1}, (0, 50), piece, 1)
     assert planned(going, behind=5) is None
 
@@ -123,7 +123,7 @@ def test_only_the_oldest_runs_lose_their_tombstones():
     newer = chain_of(9_000_000, *[5_000] * 4)
     assert not plan_compaction(newer, "state", MIB).oldest
     piece = Piece("000000000009-a.arrow", 0, 900, 0, 0, 0, 9, (0, 0), (0, 49), None)
-    under_way = manifest.merged("state", {0, 1, 2, 3}, (0, 50), PartRef((piece,)), 9)
+    under_way = manifest.merged("state", {0, 1, 2, 3}, (0, 50), (piece,), 9)
     assert plan_compaction(under_way, "state", MIB).oldest
 
 

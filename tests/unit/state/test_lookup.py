@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +130,6 @@ def test_a_segment_written_alone_can_be_looked_up(tmp_path):
     """`write_segment` and `Manifest.append` are all that a bulk load needs."""
     hashes = np.array([-4, 9])
     ref = write_segment(tmp_path, fresh_name(0), {PART: numbers_table(hashes, [1, 2])}, step="s", partition=0, batch=0)
-    reader = StateReader(tmp_path, empty_manifest(["k"]).append(ref).at(0))
+    reader = StateReader(tmp_path, replace(empty_manifest(["k"]).append(ref), batch=0))
     assert reader.lookup(PART, hashes, pa.table({"k": hashes}))[1].column("n").to_pylist() == [1, 2]
     assert plan_compaction(reader.manifest, PART, 10**6) is None

@@ -12,7 +12,7 @@ from state_samples import add_counts, counts, empty_manifest, fresh_name, write,
 
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
-from penstock.state.references import PartRef, Piece, SegmentRef
+from penstock.state.references import Piece, SegmentRef
 from penstock.state.writer import Change, write_manifest
 
 LEAST = -(2**63)
@@ -29,7 +29,7 @@ def segment(batch, **parts):
     refs = {}
     for part, bounds in parts.items():
         spans = bounds if isinstance(bounds, list) else [bounds]
-        refs[part] = PartRef(tuple(piece(file, first, last) for first, last in spans))
+        refs[part] = tuple(piece(file, first, last) for first, last in spans)
     return SegmentRef(name=f"{batch:012d}-a", batch=batch, files={file: 100 * len(parts)}, parts=refs)
 
 
@@ -102,11 +102,11 @@ def test_a_merge_that_has_not_ended_leaves_its_inputs_live_from_the_bound_on():
 def test_a_merge_of_rows_that_are_all_deleted_leaves_nothing():
     """No run without pieces is kept, neither in the middle of a merge nor at its end."""
     manifest = empty_manifest().append(segment(1, state=((0, 0), (0, 90)))).append(segment(2, state=((0, 0), (0, 90))))
-    half = manifest.merged("state", {0, 1}, (0, 40), None, 3)
+    half = manifest.merged("state", {0, 1}, (0, 40), (), 3)
     assert [(run.number, run.low) for run in half.chain("state")] == [(0, (0, 40)), (1, (0, 40))]
     later = half.merged("state", {0, 1}, (0, 60), segment(4, state=((0, 40), (0, 59))).parts["state"], 4)
     assert numbers(later, "state") == [2, 0, 1]
-    assert half.merged("state", {0, 1}, None, None, 4).chains == {}
+    assert half.merged("state", {0, 1}, None, (), 4).chains == {}
 
 
 def test_pieces_below_the_bound_of_a_merge_go_before_it_ends():
@@ -129,12 +129,12 @@ def manifests(draw):
         manifest = manifest.append(segment(batch, **{draw(st.sampled_from(["slices", "late"])): (first, last)}))
     chain = manifest.chain("slices")
     if len(chain) > 1 and draw(st.booleans()):
-        manifest = manifest.merged("slices", {chain[0].number, chain[1].number}, draw(PLACES), None, 9)
+        manifest = manifest.merged("slices", {chain[0].number, chain[1].number}, draw(PLACES), (), 9)
     if draw(st.booleans()):
         for part in list(manifest.chains):
             manifest = manifest.with_floor(draw(st.integers(LEAST, 2**63 - 1)), part)
     facts = draw(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=2) | st.none(), max_size=2))
-    return manifest.with_facts(facts).at(draw(st.integers(-1, 9)))
+    return dataclasses.replace(manifest, facts=facts, batch=draw(st.integers(-1, 9)))
 
 
 @settings(max_examples=examples(20))
@@ -165,7 +165,7 @@ def test_the_checksum_is_of_what_is_said_and_not_of_file_names(manifest):
         },
     )
     assert renamed.checksum == manifest.checksum
-    assert manifest.at(77).checksum != manifest.checksum
+    assert dataclasses.replace(manifest, batch=77).checksum != manifest.checksum
 
 
 @pytest.mark.fault("F04")

@@ -32,7 +32,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 def written(folder, parts, batch=7):
     """Write parts as one segment and return its reference and a reader of it."""
     ref = write_segment(folder, fresh_name(batch), parts, step="step", partition=3, batch=batch)
-    return ref, StateReader(folder, empty_manifest(("user",)).append(ref).at(batch))
+    return ref, StateReader(folder, replace(empty_manifest(("user",)).append(ref), batch=batch))
 
 
 def whole(reader, part):
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_back_sorted(tmp_path_factory, places, block_byt
     ]
     assert reader.groups("slices").tolist() == sorted({group for group, _ in places})
     if places:
-        pieces = ref.parts["slices"].pieces
+        pieces = ref.parts["slices"]
         assert sum(piece.rows for piece in pieces) == len(places)
         assert (pieces[0].first, pieces[-1].last) == (expected[0][1], expected[-1][1])
     else:
@@ -67,7 +67,7 @@ def test_blocks_and_pieces_never_divide_a_group_and_hash(tmp_path):
     table = counts([((0, value // 7), 1) for value in range(8_000)])
     with mock.patch.multiple(segment_module, BLOCK_BYTES=8_000, FILE_BYTES=32_000):
         ref, reader = written(tmp_path, {"slices": table})
-    pieces = ref.parts["slices"].pieces
+    pieces = ref.parts["slices"]
     assert len(ref.files) > 3
     assert sum(piece.rows for piece in pieces) == 8_000
     assert all(before.last < after.first for before, after in pairwise(pieces))
@@ -121,7 +121,7 @@ def test_what_is_read_lies_in_the_mapped_file(tmp_path):
     tables = reader.scan("state")
     assert pa.total_allocated_bytes() == before
     addresses = [table.column("n").chunk(0).buffers()[1].address for table in tables]
-    (section,) = {reader._section(piece) for piece in ref.parts["state"].pieces}
+    (section,) = {reader._section(piece) for piece in ref.parts["state"]}
     start = section._data.address
     assert all(start <= address < start + section._data.size for address in addresses)
 
@@ -132,7 +132,7 @@ def test_equal_contents_have_equal_checksums_whatever_the_file_is_called(tmp_pat
     original, other = (written(tmp_path, {"state": table})[0] for _ in range(2))
     assert original.files.keys() != other.files.keys()
     changed, _ = written(tmp_path, {"state": counts({(0, 1): 1, (0, 2): 3})})
-    first, second, third = (ref.parts["state"].pieces[0] for ref in (original, other, changed))
+    first, second, third = (ref.parts["state"][0] for ref in (original, other, changed))
     assert first == replace(second, file=first.file)
     assert third.checksum != first.checksum
 
@@ -283,8 +283,8 @@ def test_a_part_of_many_groups_still_tells_them(tmp_path):
     regular = counts({(60_000_000 * group, 1): 1 for group in range(3_000)})
     squares = counts({(group * group, 1): 1 for group in range(3_000)})
     ref, reader = written(tmp_path, {"slices": regular, "front": squares})
-    assert ref.parts["slices"].pieces[0].groups == ((0, 60_000_000, 3_000),)
-    assert ref.parts["front"].pieces[0].groups is None
+    assert ref.parts["slices"][0].groups == ((0, 60_000_000, 3_000),)
+    assert ref.parts["front"][0].groups is None
     assert reader.groups("slices").tolist() == [60_000_000 * group for group in range(3_000)]
     assert reader.groups("front").tolist() == [group * group for group in range(3_000)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from unittest import mock
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ def segment(tmp_path):
     with mock.patch.object(segment_module, "BLOCK_BYTES", 200):
         ref = write_segment(tmp_path, fresh_name(41), PARTS, step="step", partition=3, batch=41)
     (name,) = ref.files
-    return tmp_path, empty_manifest(("user",)).append(ref).at(41), tmp_path / name
+    return tmp_path, replace(empty_manifest(("user",)).append(ref), batch=41), tmp_path / name
 
 
 def read_all(folder, manifest):
