@@ -14,8 +14,8 @@ from penstock.operators.columns import integers
 from penstock.operators.protocol import Due, Tally
 from penstock.operators.windows.partials import slices_in
 from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
-from penstock.operators.windows.suffix_aggregates import front_schema
 from penstock.operators.windows.time_windows import Strategy, WindowStep, step
+from penstock.operators.windows.two_stacks import front_schema
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
 

@@ -25,7 +25,7 @@ class ArrowCalls(Calls):
 
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call for the rows, then for the keys that time out; return the state columns of all keys."""
-        ledger, self.batch_times = self.ledger, self.now(times)
+        ledger = self.ledger
         touched = np.flatnonzero(ledger.had_rows)
         new = None
         if len(touched):

@@ -108,6 +108,7 @@ class Calls(ABC):
         """
         ledger = self.ledger
         ledger.open(hashes, keys, whole=self.step.every_batch)
+        self.batch_times = self.now(times)
         with self.opened():
             columns = self.run(rows, times)
         self.change = ledger.change(columns)
@@ -227,7 +228,7 @@ class Calls(ABC):
             )
         for field, values in zip(ASIDE, (reasons, states), strict=True):
             quarantined = quarantined.append_column(field, pa.array(values, field.type))
-        now = self.now(times)
+        now = self.batch_times
         moments = ints(now[key] if row is None else times[row] for row, key in zip(places, of, strict=True))
         stands = [(BY_TIME if row is None else row, at) for row, at in zip(places, due, strict=True)]
         return Emitted(quarantined, moments, self.stand(stands, of))

@@ -13,8 +13,7 @@ from penstock.errors import JobError, StateError, UnknownName
 from penstock.graph.policies import OnError
 from penstock.graph.specs.state_functions import ASIDE_OUTLET, SNAPSHOTS_OUTLET, Form, StateFunction
 from penstock.graph.steps import MAIN_OUTLET
-from penstock.operators.column_types import ddl_schema
-from penstock.operators.columns import column_array, integers
+from penstock.operators.columns import column_array, ddl_schema, integers
 from penstock.operators.functions.arrow_calls import ArrowCalls
 from penstock.operators.functions.calls_base import ASIDE, Calls, Emitted
 from penstock.operators.functions.function_spec import DEADLINE, FunctionStep

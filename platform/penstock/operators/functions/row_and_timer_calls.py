@@ -37,7 +37,6 @@ class RowCalls(Calls):
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call for each row, timer and timeout; return the state columns of all keys."""
         step, ledger = self.step, self.ledger
-        self.batch_times = self.now(times)
         self.state = State(
             dict.fromkeys(step.state.names), step.timeout, event=step.event, nested=is_nested(step.state)
         )

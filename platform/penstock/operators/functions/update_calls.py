@@ -28,7 +28,6 @@ class UpdateCalls(Calls):
         """Call for each key with rows or state, in the order of their hashes; return the state columns of all keys."""
         step, ledger = self.step, self.ledger
         assert step.value is not None
-        self.batch_times = self.now(times)
         self.single = step.state.names[0] if len(step.state) == 1 else None
         self.nested = is_nested(step.state)
         self.check = checker(step.state, f"the state of step {step.name!r}")

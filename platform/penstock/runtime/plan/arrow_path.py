@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.nodes import Node, SelectNode, SourceNode
-from penstock.operators.column_types import arrow_schema
+from penstock.operators.columns import arrow_schema
 from penstock.operators.protocol import TIME
 from penstock.runtime.plan.job_plan import Branch, Leaf, SinkLeaf
 from penstock.runtime.tasks.plain_columns import PlainColumns

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.operators.column_types import arrow_schema
+from penstock.operators.columns import arrow_schema
 from penstock.runtime.plan.branch_frame import BranchFrame, hash_of, normalised, quoted, refuse_functions
 from penstock.runtime.tasks.specs import ROW_STATUS
 

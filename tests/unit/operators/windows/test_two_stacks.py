@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from penstock import agg, micros
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.windows import suffix_aggregates
+from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.suffix_aggregates import front_table, front_window
 from penstock.operators.windows.time_windows import preaggregate
+from penstock.operators.windows.two_stacks import front_table, front_window
 from penstock.windows import Tumbling
 
 PLAN = AggregatePlan.build(
@@ -65,7 +65,7 @@ def expected(rows: list[tuple[int, int, int]], start: int) -> dict[int, tuple]:
 def test_a_front_gives_every_suffix(block, parts):
     """DESIGN 7: for each start, one row a key, the aggregate of all its rows from there on; in blocks or without."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suffix_aggregates, "_BLOCK", block)
+        patch.setattr(two_stacks, "_BLOCK", block)
         front = front_table(LAYOUT, [table(rows) for rows in parts])
     order = list(zip(front["_group"].to_pylist(), front["_hash"].to_pylist(), strict=True))
     assert order == sorted(order)
