@@ -129,9 +129,8 @@ class PlainProjection:
 
     def __init__(self, chain: ArrowBranch) -> None:
         self.chain = chain
-        self._kept: dict[str, None] = {}
-        self._even: dict[str, str] = {}
-        self._hashes: dict[str, tuple[str, ...]] = {}
+        self.columns = PlainColumns(chain.event_time, bounded_ahead=chain.bounded_ahead)
+        """What tasks make of the rows."""
 
     def beside(self, chain: ArrowBranch) -> PlainProjection:
         """Return what collects for another branch of the fork, into the same columns: none has two meanings."""
@@ -141,28 +140,28 @@ class PlainProjection:
 
     def hide(self, *names: str) -> None:
         """Add columns that the user does not see; those of time and fate are made for every row."""
-        self._kept |= dict.fromkeys(name for name in names if name not in (TIME, ROW_STATUS))
+        self.columns.kept |= dict.fromkeys(name for name in names if name not in (TIME, ROW_STATUS))
 
     def keep_visible(self) -> None:
         """Add every column that the user sees."""
-        self._kept |= dict.fromkeys(self.chain.visible)
+        self.columns.kept |= dict.fromkeys(self.chain.visible)
 
     def add_key(self, name: str, key: str) -> str:
         """Add a key column, and return the name of what is compared: one of floats under this other name."""
         if not pa.types.is_floating(self.chain.columns.field(key).type):
-            self._kept[key] = None
+            self.columns.kept[key] = None
             return key
-        self._even[name] = key
+        self.columns.even[name] = key
         return name
 
     def add_hash(self, name: str, columns: Sequence[str]) -> str:
         """Add the hash of columns that were added."""
-        self._hashes[name] = tuple(columns)
+        self.columns.hashes[name] = tuple(columns)
         return name
 
     def add_inputs(self, names: Mapping[str, str]) -> Mapping[str, str]:
         """Add what aggregates read, and return the column of each."""
-        self._kept |= dict.fromkeys(names)
+        self.columns.kept |= dict.fromkeys(names)
         return {text: text for text in names}
 
     def type_of(self, expression: str) -> pa.DataType:
@@ -172,13 +171,3 @@ class PlainProjection:
     def schema(self, names: tuple[str, ...]) -> pa.Schema:
         """Return the types of columns of the branch."""
         return pa.schema([self.chain.columns.field(name) for name in names])
-
-    def columns(self) -> PlainColumns:
-        """Return what tasks make of the rows."""
-        return PlainColumns(
-            event_time=self.chain.event_time,
-            bounded_ahead=self.chain.bounded_ahead,
-            even=self._even,
-            hashes=self._hashes,
-            kept=tuple(self._kept),
-        )

@@ -149,7 +149,7 @@ class FrameBuilder:
         task = ingest_task(specs, emitter)
         if isinstance(end, PlainProjection):
             frame, rows = self.rows.read(fork.source, end.chain.columns)
-            columns = end.columns()
+            columns = end.columns
             return map_in_arrow(frame, lambda batches: task(columns.of(rows(batches))), emitter.schema)
         return map_in_arrow(end.frame(), task, emitter.schema)
 

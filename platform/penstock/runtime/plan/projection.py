@@ -47,7 +47,8 @@ class Projection:
         self.chain = chain
         self._columns: dict[str, Any] = {}
         """Name to what is computed; None for a column that the user sees."""
-        self._hidden: list[str] = []
+        self.hidden: list[str] = []
+        """The columns that the user does not see."""
 
     def keep_visible(self) -> None:
         """Add every column that the user sees."""
@@ -92,13 +93,13 @@ class Projection:
 
     def hide(self, *names: str) -> None:
         """Add columns that the user does not see."""
-        self._hidden += names
+        self.hidden += names
 
     def frame(self) -> DataFrame:
         """Return the frame of the columns that were added."""
         frame, _, _ = self.computed()
         # As texts: each is one call to Java, a column made in Python is several.
-        return frame.selectExpr(*map(self._crossing, self._columns), *self._hidden)
+        return frame.selectExpr(*map(self._crossing, self._columns), *self.hidden)
 
     def computed(self) -> tuple[DataFrame, list[str], list[str]]:
         """Return the frame with what is computed, and of the columns that cross those untouched since the fork."""
@@ -106,11 +107,6 @@ class Projection:
         frame = self.chain.frame.withColumns(computed) if computed else self.chain.frame
         untouched = [name for name, column in self._columns.items() if column is None and name in self.chain.untouched]
         return frame, untouched, [name for name in self._columns if name not in untouched]
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Return the columns that the user does not see."""
-        return tuple(self._hidden)
 
     # --- inside ------------------------------------------------------------------------------
     def _crossing(self, name: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -18,17 +18,17 @@ from penstock.state.hashing import hash_columns, normalise
 __all__ = ["PlainColumns"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass
 class PlainColumns:
     """The columns that a task makes of the rows it has read: those it computes, and those it keeps."""
 
     event_time: str | None
     bounded_ahead: bool
-    even: Mapping[str, str]
+    even: dict[str, str] = field(default_factory=dict)
     """Columns of floats with one NaN and one zero, each with its key column."""
-    hashes: Mapping[str, tuple[str, ...]]
+    hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of hashes, each with the columns that are hashed."""
-    kept: tuple[str, ...]
+    kept: dict[str, None] = field(default_factory=dict)
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the columns of rows as they were read (SEMANTICS 2.7, 2.9, 9.3)."""
