@@ -11,7 +11,6 @@ How a batch uses a gate, all inside its one Spark job:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,7 @@ from penstock.quality.arguments import nearest
 from penstock.quality.measure import Partial, key_names, merge_partials
 from penstock.quality.predicates import CompiledRule, Family, column_type, row_expression, text_literal
 from penstock.quality.suite import Kind, Rule, Severity, Suite
-from penstock.quality.verdict import Status, UnitNumbers, Verdict, judge
+from penstock.quality.verdict import Status, Verdict, judge
 
 __all__ = ["CompiledGate", "CompiledRule", "compile_suite", "fails_mask"]
 
@@ -153,18 +152,17 @@ def _check_table_type(rule: CompiledRule) -> None:
 
 def _judged(gate: CompiledGate, merged: Partial) -> Iterator[tuple[dict[str, Any], Verdict]]:
     keys = key_names(merged.by)
-    sums: dict[tuple[Any, ...], dict[int, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
+    in_order = merged.units.sort_by([(k, "ascending") for k in keys]).to_pylist()
+    units = {tuple(row[k] for k in keys): row for row in in_order}
     for row in merged.sums.to_pylist():
-        sums[tuple(row[k] for k in keys)][row["rule"]].append((row["bin"], row["high"], row["low"]))
-    repeated: dict[tuple[Any, ...], dict[int, tuple[int, int]]] = defaultdict(dict)
+        bins = units[tuple(row[k] for k in keys)].setdefault(f"{row['rule']}.bins", [])
+        bins.append((row["bin"], row["high"], row["low"]))
     for position, table in merged.values.items():
         for row in _repetitions(table, keys).to_pylist():
-            repeated[tuple(row[k] for k in keys)][position] = (row["repeated_sum"], row["count_sum"])
-    units = merged.units.sort_by([(k, "ascending") for k in keys])
-    for row in units.to_pylist():
-        key = tuple(row[k] for k in keys)
-        verdict = judge(gate.rules, UnitNumbers(row, sums[key], repeated[key]))
-        yield dict(zip(merged.by, key, strict=False)), verdict
+            repeated = (row["repeated_sum"], row["count_sum"])
+            units[tuple(row[k] for k in keys)][f"{position}.repeated"] = repeated
+    for key, numbers in units.items():
+        yield dict(zip(merged.by, key, strict=False)), judge(gate.rules, numbers)
 
 
 def _repetitions(table: pa.Table, keys: list[str]) -> pa.Table:

@@ -25,9 +25,16 @@ from penstock.quality.exact import rounded
 from penstock.quality.predicates import CompiledRule, Family
 from penstock.quality.suite import Kind, Rule, Severity
 
-__all__ = ["Observed", "RuleResult", "Status", "UnitNumbers", "Verdict", "judge"]
+__all__ = ["Numbers", "Observed", "RuleResult", "Status", "Verdict", "judge"]
 
 Observed = int | float | dt.date | dt.datetime | None
+Numbers = Mapping[str, Any]
+"""The merged numbers of one unit.
+
+Its `rows.sum`, and by the position of a rule what was measured for it. Of a floating sum that is also `bins`, its parts
+as `penstock.quality.exact` has them. Of a rule of uniqueness it is `repeated`: how many rows hold a value that another
+row holds too, and how many hold a value.
+"""
 _WIDE = decimal.Context(prec=90, rounding=decimal.ROUND_HALF_UP)
 
 
@@ -102,57 +109,35 @@ class Verdict:
         return {"status": self.status.value, "rows": self.rows, "results": [r.to_json() for r in self.results]}
 
 
-@dataclass(frozen=True, slots=True)
-class UnitNumbers:
-    """Read the merged numbers of one unit by rule."""
-
-    _row: Mapping[str, Any]
-    _sums: Mapping[int, Sequence[tuple[int, int, int]]]
-    _repeated: Mapping[int, tuple[int, int]]
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows the unit holds."""
-        return int(self._row["rows.sum"])
-
-    def of(self, rule: CompiledRule, name: str) -> Any:
-        """Return a number of the rule."""
-        return self._row[f"{rule.position}.{name}"]
-
-    def float_sum(self, rule: CompiledRule) -> float:
-        """Return the sum of the finite values, rounded once."""
-        return rounded(self._sums.get(rule.position, ()))
-
-    def repeated(self, rule: CompiledRule) -> tuple[int, int]:
-        """Return how many rows hold a value that another row holds too, and how many hold a value."""
-        return self._repeated.get(rule.position, (0, 0))
-
-
-def judge(rules: Sequence[CompiledRule], numbers: UnitNumbers) -> Verdict:
-    """Return the verdict of one unit."""
+def judge(rules: Sequence[CompiledRule], numbers: Numbers) -> Verdict:
+    """Return the verdict of one unit from its merged numbers."""
     results = tuple(_result(rule, numbers) for rule in rules)
     pairs = list(zip(rules, results, strict=True))
     withheld = [rule for rule, result in pairs if rule.bit is not None and not result.success]
     failed = any(not r.success and r.severity is Severity.CRITICAL for r in results)
     return Verdict(
         status=Status.FAILED if failed else Status.PASSED,
-        rows=numbers.rows,
+        rows=int(numbers["rows.sum"]),
         results=results,
         withheld_rules=tuple(rule.name for rule in withheld),
         withheld_mask=sum(1 << cast("int", rule.bit) for rule in withheld),
     )
 
 
-def _result(rule: CompiledRule, numbers: UnitNumbers) -> RuleResult:
+def _result(rule: CompiledRule, numbers: Numbers) -> RuleResult:
     if rule.kind is Kind.ROW:
-        return _share(rule, numbers.of(rule, "unexpected.sum"), numbers.of(rule, "considered.sum"))
+        return _share(rule, _of(rule, numbers, "unexpected.sum"), _of(rule, numbers, "considered.sum"))
     if rule.type == "expect_column_values_to_be_unique":
-        return _share(rule, *numbers.repeated(rule))
+        return _share(rule, *numbers.get(f"{rule.position}.repeated", (0, 0)))
     observed = _OBSERVED[rule.type](rule, numbers)
     if isinstance(observed, float) and math.isnan(observed):
         observed = None
     success = observed is not None and _within(observed, rule)
     return RuleResult(rule=rule.name, severity=rule.severity, success=success, observed=observed)
+
+
+def _of(rule: CompiledRule, numbers: Numbers, name: str) -> Any:
+    return numbers[f"{rule.position}.{name}"]
 
 
 def _share(rule: CompiledRule, unexpected: int, considered: int) -> RuleResult:
@@ -178,16 +163,18 @@ def _beside(observed: dt.date, bound: Any) -> dt.date:
     return observed.date() if isinstance(observed, dt.datetime) else observed
 
 
-def _least(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
-    if rule.column_type.family is Family.FLOATING and numbers.of(rule, "considered.sum") == numbers.of(rule, "nan.sum"):
+def _least(rule: CompiledRule, numbers: Numbers) -> Observed:
+    if rule.column_type.family is Family.FLOATING and _of(rule, numbers, "considered.sum") == _of(
+        rule, numbers, "nan.sum"
+    ):
         return None
-    return _plain(numbers.of(rule, "value.min"))
+    return _plain(_of(rule, numbers, "value.min"))
 
 
-def _most(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
-    if rule.column_type.family is Family.FLOATING and numbers.of(rule, "nan.sum"):
+def _most(rule: CompiledRule, numbers: Numbers) -> Observed:
+    if rule.column_type.family is Family.FLOATING and _of(rule, numbers, "nan.sum"):
         return None
-    return _plain(numbers.of(rule, "value.max"))
+    return _plain(_of(rule, numbers, "value.max"))
 
 
 def _plain(value: Any) -> Observed:
@@ -198,15 +185,15 @@ def _plain(value: Any) -> Observed:
     return cast("Observed", value)
 
 
-def _sum(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
-    if numbers.of(rule, "considered.sum") == 0:
+def _sum(rule: CompiledRule, numbers: Numbers) -> Observed:
+    if _of(rule, numbers, "considered.sum") == 0:
         return None
     # A sum of longs or decimals is at most about 1e57, far below the largest double.
     return float(_total(rule, numbers))
 
 
-def _mean(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
-    count = int(numbers.of(rule, "considered.sum"))
+def _mean(rule: CompiledRule, numbers: Numbers) -> Observed:
+    count = int(_of(rule, numbers, "considered.sum"))
     if count == 0:
         return None
     total = _total(rule, numbers)
@@ -217,21 +204,21 @@ def _mean(rule: CompiledRule, numbers: UnitNumbers) -> Observed:
     return float(total) / count
 
 
-def _total(rule: CompiledRule, numbers: UnitNumbers) -> int | float | decimal.Decimal:
+def _total(rule: CompiledRule, numbers: Numbers) -> int | float | decimal.Decimal:
     if rule.column_type.family is Family.DECIMAL:
-        return cast("decimal.Decimal", numbers.of(rule, "value.sum"))
+        return cast("decimal.Decimal", _of(rule, numbers, "value.sum"))
     if rule.column_type.family is Family.INTEGRAL:
-        return int(numbers.of(rule, "high.sum")) * 2**32 + int(numbers.of(rule, "low.sum"))
-    above, below = numbers.of(rule, "above.sum"), numbers.of(rule, "below.sum")
-    if numbers.of(rule, "nan.sum") or (above and below):
+        return int(_of(rule, numbers, "high.sum")) * 2**32 + int(_of(rule, numbers, "low.sum"))
+    above, below = _of(rule, numbers, "above.sum"), _of(rule, numbers, "below.sum")
+    if _of(rule, numbers, "nan.sum") or (above and below):
         return math.nan
     if above or below:
         return math.inf if above else -math.inf
-    return numbers.float_sum(rule)
+    return rounded(numbers.get(f"{rule.position}.bins", ()))
 
 
-_OBSERVED: Mapping[str, Callable[[CompiledRule, UnitNumbers], Observed]] = {
-    "expect_table_row_count_to_be_between": lambda _, numbers: numbers.rows,
+_OBSERVED: Mapping[str, Callable[[CompiledRule, Numbers], Observed]] = {
+    "expect_table_row_count_to_be_between": lambda _, numbers: int(numbers["rows.sum"]),
     "expect_column_min_to_be_between": _least,
     "expect_column_max_to_be_between": _most,
     "expect_column_sum_to_be_between": _sum,
