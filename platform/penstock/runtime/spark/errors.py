@@ -1,6 +1,6 @@
 """Turn what Spark raised into the error that the user sees: of the job, with its line, or of the engine (F48).
 
-The death of the Java process is told by the errors that follow from it (F05).
+Errors that follow from the death of the Java process say that it has died (F05).
 """
 
 from __future__ import annotations
