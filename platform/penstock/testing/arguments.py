@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from penstock.errors import UnknownName
 from penstock.graph.source_location import job_error
@@ -33,7 +33,7 @@ Marks = float | datetime | Mapping[str, float | datetime] | None
 """A watermark that all memory sources report, or those of some; numbers are seconds since 1970."""
 _AROUND = ("before", "after")
 _HOOKS: dict[str, tuple[str, ...]] = {
-    **{stage.__name__: _AROUND for stage in get_args(Stage)},
+    **{stage.value[0]: _AROUND for stage in Stage},
     "TakeOver": ("before", "surveyed", "claimed", "after", "done"),
     "Release": _AROUND,
     "Restore": _AROUND,

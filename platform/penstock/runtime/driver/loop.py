@@ -49,18 +49,7 @@ from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
 from penstock.runtime.driver.settings import DriverSettings, Identity
 from penstock.runtime.driver.sink_recovery import find_behind, refuse_lost_commit, settle_sinks
-from penstock.runtime.driver.stages import (
-    AckSources,
-    CommitBatch,
-    Compute,
-    FixOffsets,
-    Hook,
-    PublishSinks,
-    Purge,
-    Stage,
-    TakeOver,
-    plan_batch,
-)
+from penstock.runtime.driver.stages import BATCH, Hook, Stage
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.sources.backlog import Ends
 from penstock.state.limits import check_sizes
@@ -161,7 +150,7 @@ class Driver:
         for source, span in spans_of(self.offsets).items():
             if span is not None:
                 self.engine.source(source).verify(span)
-        yield from self._run_stages(plan_batch(self.offsets.batch, self.sinks, fixed=True))
+        yield from self._run_stages(BATCH[1:])
 
     def own(self, damage: Damage = Damage.FAIL) -> Generator[Hook, None, Recovered]:
         """Own the log by survey, claim and confirm, recover the job's state, and publish the last Commit again.
@@ -196,7 +185,7 @@ class Driver:
     def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
         """Run one planned batch through its stages."""
         self.offsets = offsets
-        yield from self._run_stages(plan_batch(offsets.batch, self.sinks))
+        yield from self._run_stages(BATCH)
 
     def release(self, reason: str = "stopped") -> Iterator[Hook]:
         """Leave the log on purpose, so that the next driver need not wait."""
@@ -261,40 +250,40 @@ class Driver:
         self.tell(lambda listener: listener.on_data_checkpoint(checkpoint))
         self.tell(lambda listener: listener.on_batch_completed(commit))
 
-    def run_stage(self, stage: Stage, commit: Commit | None = None) -> Iterator[Hook]:
-        """Run one stage; `commit` is what to publish again."""
-        name = type(stage).__name__
-        batch = None if isinstance(stage, TakeOver) else stage.batch
+    def run_stage(self, stage: Stage, again: Commit | None = None, sinks: Sequence[str] = ()) -> Iterator[Hook]:
+        """Run one stage of the batch in hand, or publish a Commit again to some sinks."""
+        name, _ = stage.value
+        batch = self._offsets().batch if again is None else again.batch
         yield Hook(name, "before", batch)
         started = self.clock.monotonic()
         match stage:
-            case FixOffsets():
+            case Stage.FIX_OFFSETS:
                 self._fix_offsets()
-            case Compute():
+            case Stage.COMPUTE:
                 self._compute()
-            case CommitBatch():
+            case Stage.COMMIT_BATCH:
                 self._commit()
-            case PublishSinks():
-                yield from self._publish(commit or self._committed(), stage.sinks)
-            case AckSources():
+            case Stage.PUBLISH_SINKS if again is not None:
+                yield from self._publish(again, sinks)
+            case Stage.PUBLISH_SINKS:
+                yield from self._publish(self._committed(), self.sinks)
+            case Stage.ACK_SOURCES:
                 for source, progress in self._committed().sources.items():
                     self.engine.source(source).ack(progress.position)
-            case Purge():
+            case Stage.PURGE:
                 self.janitor.sweep(self._committed(), self.log)
                 self.janitor.compact(self._owned())
         self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
         yield Hook(name, "after", batch)
 
     def _fix_offsets(self) -> None:
-        owned, offsets = self._owned(), self.offsets
-        assert offsets is not None
+        owned, offsets = self._owned(), self._offsets()
         self._timings = {}
         owned.append(offsets)
         self._note_time(offsets)
 
     def _compute(self) -> None:
-        offsets = self.offsets
-        assert offsets is not None
+        offsets = self._offsets()
         facts = facts_of(
             self.engine,
             offsets,
@@ -378,6 +367,10 @@ class Driver:
         if self.owned is None:
             raise Fenced("this driver does not hold the log")
         return self.owned
+
+    def _offsets(self) -> Offsets:
+        assert self.offsets is not None
+        return self.offsets
 
     def _committed(self) -> Commit:
         assert self.commit is not None

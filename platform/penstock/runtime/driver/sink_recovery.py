@@ -19,7 +19,7 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, takeove
 from penstock.checkpoint.log.scan import Damaged
 from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine, SinkPublisher
-from penstock.runtime.driver.stages import Hook, PublishSinks
+from penstock.runtime.driver.stages import Hook, Stage
 from penstock.sinks.base import Target
 
 __all__ = [
@@ -51,7 +51,7 @@ class Settling(Protocol):
     def app(self, sink: str) -> str:
         """Return the name under which a sink remembers this checkpoint's batches."""
 
-    def run_stage(self, stage: PublishSinks, *, commit: Commit) -> Iterator[Hook]:
+    def run_stage(self, stage: Stage, again: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
         """Publish what a Commit has for sinks."""
 
 
@@ -75,7 +75,7 @@ def settle_sinks(driver: Settling, recovered: Recovered, damage: Damage) -> Iter
         raise driver.damaged
     if last is not None and todo and driver.damaged is None:
         try:
-            yield from driver.run_stage(PublishSinks(last.batch, todo), commit=last)
+            yield from driver.run_stage(Stage.PUBLISH_SINKS, last, todo)
         except SinkAhead:
             # A later Commit, which cannot be read any more, was published, and this one before it.
             if not (recovered.problems or recovered.damaged):

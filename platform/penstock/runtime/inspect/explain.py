@@ -23,7 +23,7 @@ from penstock.graph.nodes import (
     WithColumnsNode,
 )
 from penstock.graph.steps import StepNode
-from penstock.runtime.driver.stages import TakeOver, plan_batch
+from penstock.runtime.driver.stages import Stage
 from penstock.runtime.plan.job_plan import Branch, Hop, JobPlan, Leaf, Shuffle, StepLeaf, plan_job, port_name
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def explain_graph(graph: JobGraph) -> list[Section]:
     return [
         Section("Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n)) for n in graph.nodes)),
         Section("One Spark job for each batch", tuple(_plan(plan_job(graph)))),
-        Section("Stages of a batch", tuple(_stages(graph))),
+        Section("Stages of a batch", tuple(stage.value for stage in Stage)),
         Section("Guarantees", tuple((f"{g.source} -> {g.sink}", str(g)) for g in guarantees(graph))),
     ]
 
@@ -166,11 +166,6 @@ def _leaf(leaf: Leaf) -> str:
         return f"{leaf.step.spec.sent} of {leaf.step.name}"
     guard = f"check {leaf.check.name}, then " if leaf.check is not None else ""
     return f"{guard}files of {', '.join(s.name for s in leaf.sinks)}"
-
-
-def _stages(graph: JobGraph) -> list[tuple[str, str]]:
-    stages = (TakeOver(), *plan_batch(0, tuple(s.name for s in graph.sinks)))
-    return [(type(stage).__name__, str(stage.__doc__).splitlines()[0].rstrip(".")) for stage in stages]
 
 
 def _name_of(node: Node) -> str:
