@@ -11,8 +11,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from penstock.checkpoint.storage.store import READ_CAP, corrupt, elements, folder_elements
@@ -289,25 +289,26 @@ def _make_durable(folder: int, path: str) -> None:
         raise CommitUnknown("the folder could not be synced after a write", where=path, path=path) from error
 
 
-@contextmanager
-def storage_errors(path: str) -> Iterator[None]:
+def storage_errors(path: str) -> AbstractContextManager[None]:
     """Turn what the operating system says into the errors of a store, also that something was taken away."""
-    try:
-        with named_errors(path):
-            yield
-    except FileNotFoundError as error:
-        if isinstance(error, PenstockError):
-            raise
-        raise StorageUnavailable(f"a folder or a file was taken away: {error.strerror}", where=path) from error
+    problem = "a folder or a file was taken away"
+    return named_errors(path, lambda error: StorageUnavailable(f"{problem}: {error.strerror}", where=path))
 
 
 @contextmanager
-def named_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system says into the errors of a store; `FileNotFoundError` is left to the caller."""
+def named_errors(path: str, missing: Callable[[OSError], PenstockError] | None = None) -> Iterator[None]:
+    """Turn what the operating system says into the errors of a store.
+
+    `missing` makes that of a file that is not there; without it, `FileNotFoundError` is left to the caller.
+    """
     try:
         yield
-    except (PenstockError, FileNotFoundError):
+    except PenstockError:
         raise
+    except FileNotFoundError as error:
+        if missing is None:
+            raise
+        raise missing(error) from error
     except OSError as error:
         reason = f"{error.strerror or error}"
         if error.errno in _FULL:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.checkpoint.storage.local import named_errors
-from penstock.errors import PenstockError, SegmentExists, StateMissing
+from penstock.errors import SegmentExists, StateMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,13 +94,6 @@ def state_missing(where: str) -> StateMissing:
     return StateMissing("no such state file", where=where, path=where)
 
 
-@contextmanager
-def state_errors(where: str) -> Iterator[None]:
+def state_errors(where: str) -> AbstractContextManager[None]:
     """Turn what the operating system says into the errors of a store; what is not there is `StateMissing`."""
-    try:
-        with named_errors(where):
-            yield
-    except FileNotFoundError as error:
-        if isinstance(error, PenstockError):
-            raise
-        raise state_missing(where) from error
+    return named_errors(where, lambda _: state_missing(where))

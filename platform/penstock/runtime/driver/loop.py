@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 
 import structlog
 
@@ -175,7 +176,10 @@ class Driver:
             self.engine.accept(recovered, self.settings.drop)
         self.engine.prepare()
         recovered = self._adopt(recovered, damage)
-        yield from settle_sinks(self, recovered, damage)
+        self.published = dict(recovered.known)
+        publish = partial(self.run_stage, Stage.PUBLISH_SINKS)
+        settled = yield from settle_sinks(self.engine, self.sinks, self.app, recovered, damage, publish)
+        self.behind, self.damaged = settled
         return recovered
 
     def save(self, name: str) -> None:

@@ -8,8 +8,7 @@ Restore it was done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import structlog
 
@@ -19,7 +18,7 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, takeove
 from penstock.checkpoint.log.scan import Damaged
 from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine, SinkPublisher
-from penstock.runtime.driver.stages import Hook, Stage
+from penstock.runtime.driver.stages import Hook
 from penstock.sinks.base import Target
 
 __all__ = [
@@ -39,47 +38,37 @@ SinkOf = Callable[[str], SinkPublisher]
 """Gives the publisher of a sink: of an `Engine`, or of a job that nobody runs (`restore.sink_repair`)."""
 
 
-class Settling(Protocol):
-    """The driver, as far as its sinks are settled: what it asks, and where it notes what it finds."""
-
-    engine: Engine
-    sinks: tuple[str, ...]
-    published: dict[str, int]
-    damaged: CheckpointCorrupt | None
-    behind: dict[str, SinkBehind]
-
-    def app(self, sink: str) -> str:
-        """Return the name under which a sink remembers this checkpoint's batches."""
-
-    def run_stage(self, stage: Stage, again: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
-        """Publish what a Commit has for sinks."""
-
-
-def settle_sinks(driver: Settling, recovered: Recovered, damage: Damage) -> Iterator[Hook]:
+def settle_sinks(
+    engine: Engine,
+    sinks: Sequence[str],
+    app: AppOf,
+    recovered: Recovered,
+    damage: Damage,
+    publish: Callable[[Commit, Sequence[str]], Iterator[Hook]],
+) -> Generator[Hook, None, tuple[dict[str, SinkBehind], CheckpointCorrupt | None]]:
     """Redo what a driver before may have left undone; sinks that are known to show the last Commit are left alone.
 
-    Raises SinkAhead, SinkBehind and CheckpointCorrupt. With `Damage.LIST` the last two are noted in `driver` for a
-    restore, and a sink that is behind gets nothing: it would look as if it had everything before that.
+    Raises SinkAhead, SinkBehind and CheckpointCorrupt. With `Damage.LIST` the last two are returned for a restore, and
+    a sink that is behind gets nothing: it would look as if it had everything before that.
     """
-    engine, app = driver.engine, driver.app
-    _refuse_old_copy(engine, driver.sinks, app, recovered)
-    driver.behind = find_behind(engine.sink, driver.sinks, app, recovered)
-    driver.published = dict(recovered.known)
-    if driver.behind and damage is Damage.FAIL:
-        raise next(iter(driver.behind.values()))
+    _refuse_old_copy(engine, sinks, app, recovered)
+    behind = find_behind(engine.sink, sinks, app, recovered)
+    if behind and damage is Damage.FAIL:
+        raise next(iter(behind.values()))
     yield from redo_truncation(engine, app, recovered, damage)
     last = recovered.last_published_commit
-    todo = tuple(s for s in driver.sinks if recovered.to_publish(s) is not None and s not in driver.behind)
-    driver.damaged = _find_damaged(engine, todo, app, recovered)
-    if driver.damaged is not None and damage is Damage.FAIL:
-        raise driver.damaged
-    if last is not None and todo and driver.damaged is None:
+    todo = tuple(s for s in sinks if recovered.to_publish(s) is not None and s not in behind)
+    damaged = _find_damaged(engine, todo, app, recovered)
+    if damaged is not None and damage is Damage.FAIL:
+        raise damaged
+    if last is not None and todo and damaged is None:
         try:
-            yield from driver.run_stage(Stage.PUBLISH_SINKS, last, todo)
+            yield from publish(last, todo)
         except SinkAhead:
             # A later Commit, which cannot be read any more, was published, and this one before it.
             if not (recovered.problems or recovered.damaged):
                 raise
+    return behind, damaged
 
 
 def redo_truncation(engine: Engine, app: AppOf, recovered: Recovered, damage: Damage) -> Iterator[Hook]:

@@ -64,6 +64,12 @@ class SnapshotVersion(Record):
     timer_files: Files
     commit: Commit
 
+    @property
+    def tables(self) -> dict[str, tuple[int, Files]]:
+        """Return the version and the files of the step's table, and of its timers' where it has one."""
+        timers = {} if self.timers is None else {TIMERS: (self.timers, self.timer_files)}
+        return {"": (self.version, self.files), **timers}
+
 
 def table_path(folder: CheckpointFolder, step: str, table: str = "") -> CheckpointFolder:
     """Return the folder of a step's table below the job's checkpoint folder."""
@@ -106,13 +112,9 @@ def unreadable_tables(folder: CheckpointFolder) -> Iterator[tuple[CheckpointFold
     """Yield tables of snapshots whose own log does not show every version that is kept, and what is wrong."""
     for step in snapshot_steps(folder):
         kept = versions(folder, step)
-        wanted = {
-            "": {record.version for record in kept},
-            TIMERS: {record.timers for record in kept if record.timers is not None},
-        }
-        for table, numbers in wanted.items():
+        for table in ("", TIMERS):
             path = table_path(folder, step, table)
-            for number in sorted(numbers):
+            for number in sorted({record.tables[table][0] for record in kept if table in record.tables}):
                 why = log_problem(path, number)
                 if why is not None:
                     yield path, f"the table {path} cannot be read as of version {number}: {why}"
@@ -131,7 +133,7 @@ def verify_snapshot(folder: CheckpointFolder, record: SnapshotVersion) -> None:
 
 
 def _named(folder: CheckpointFolder, record: SnapshotVersion) -> Iterator[tuple[CheckpointFolder, int, int]]:
-    for table, files in (("", record.files), ("timers", record.timer_files)):
+    for table, (_, files) in record.tables.items():
         for name, (size, checksum) in files.items():
             yield table_path(folder, record.step, table) / name, size, checksum
 
@@ -230,12 +232,10 @@ def forget_old(folder: CheckpointFolder, steps: Collection[str], keep: int, *, e
         deleted = _readable(old)
         folder.remove_files(old)  # before their files: a crash must leave no record without its files
         kept = _readable(path for path in places if path not in old)
-        files = {version.version: version.files for version in kept}
-        gone = {name for version in deleted for name in version.files}
-        forget_files(table_path(folder, step), files, gone, epoch=epoch, step=step)
-        timers = {version.timers: version.timer_files for version in kept if version.timers is not None}
-        gone = {name for version in deleted for name in version.timer_files}
-        forget_files(table_path(folder, step, TIMERS), timers, gone, epoch=epoch, step=step)
+        for table in ("", TIMERS):
+            files = dict(version.tables[table] for version in kept if table in version.tables)
+            gone = {name for version in deleted if table in version.tables for name in version.tables[table][1]}
+            forget_files(table_path(folder, step, table), files, gone, epoch=epoch, step=step)
 
 
 def storable(schema: pa.Schema) -> pa.Schema:

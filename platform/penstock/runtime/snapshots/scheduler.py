@@ -292,7 +292,9 @@ class DataCheckpoints:
         if not any(commit.state.get(step) for step in self._works):
             return False
         schedule = self._policy.schedule
-        batches, micros = self._passed(commit)
+        # Batches, and microseconds of batch time, since the last one that was made or tried.
+        batch, time = self._tried or (-1, commit.zero)
+        batches, micros = commit.batch - batch, commit.time - time
         match schedule:
             case Never():
                 return False
@@ -305,11 +307,6 @@ class DataCheckpoints:
             case Auto():
                 self.interval = self._optimum(commit)
                 return micros >= self.interval.seconds * 1e6 and batches > 0
-
-    def _passed(self, commit: Commit) -> tuple[int, int]:
-        """Return the batches, and the microseconds of batch time, since the last one that was made or tried."""
-        batch, time = self._tried or (-1, commit.zero)
-        return commit.batch - batch, commit.time - time
 
     def _optimum(self, commit: Commit) -> Interval:
         last = self._last

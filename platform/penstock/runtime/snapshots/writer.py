@@ -138,17 +138,19 @@ class _StepWriter:
         """Write the tables, the base and the record."""
         before = next(iter(reversed(versions(self.folder, self.step))), None)
         known, known_timers = (before.files, before.timer_files) if before is not None else ({}, {})
-        timers = self._write(TIMERS, self._timers, known_timers) if TIMERS in self.work.tables else None
-        made = self._write(MAIN, self._fold, known)
+        timers, timer_files = None, Files()
+        if TIMERS in self.work.tables:
+            timers, _, timer_files = self._write(TIMERS, self._timers, known_timers)
+        version, rows, files = self._write(MAIN, self._fold, known)
         record = SnapshotVersion(
             step=self.step,
             layout=self.work.layout_name,
             keys=self.work.keys.names,
-            version=made.number,
-            rows=made.rows,
-            files=made.files,
-            timers=None if timers is None else timers.number,
-            timer_files={} if timers is None else timers.files,
+            version=version,
+            rows=rows,
+            files=files,
+            timers=timers,
+            timer_files=timer_files,
             commit=self.commit,
         )
         write_record(self.folder, record)
@@ -184,15 +186,17 @@ class _StepWriter:
                 for rows in live_rows(reader, part, parts):
                     yield _placed(self.work.shown(part, rows), number)
 
-    def _write(self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], known: Files) -> _Version:
-        """Put the partitions that have changed in the place of what the table has of them; return the new version.
+    def _write(
+        self, table: str, rows: Callable[[Collection[int]], Iterator[pa.Table]], known: Files
+    ) -> tuple[int, int, Files]:
+        """Put the partitions that have changed in the place of what the table has of them.
 
-        `known` are files of an older version, which this one may have as well.
+        Returns the new version, its rows and its files; `known` are files of an older one, which it may have as well.
         """
         with working_copy(self._path(table)) as copy:
             made = self._commit(table, copy, rows)
             count = sum(pa.table(made.get_add_actions())["num_records"].to_pylist())
-            return _Version(made.version(), count, files_of(made, copy, self._path(table), known))
+            return made.version(), count, files_of(made, copy, self._path(table), known)
 
     def _commit(self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -229,15 +233,6 @@ class _StepWriter:
         # Not just the newest version: another driver's may follow it.
         made = next(commit for commit in DeltaTable(copy).history(5) if commit.get(RUN) == self.order.run)
         return DeltaTable(copy, version=made["version"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """A version of a table: its number, its rows, and its files."""
-
-    number: int
-    rows: int
-    files: Files
 
 
 class _Feed:
