@@ -82,8 +82,7 @@ class State:
         Raises StateMisused after `remove`, while the key times out, for a column that the state has not, and for a
         value that is not named.
         """
-        self._refuse_gone("update")
-        self._refuse_timing_out("update")
+        self._refuse_ended("update")
         if not isinstance(values, Mapping):
             named = next(iter(self._columns))
             raise StateMisused(f"update takes columns by name, as update({named}=...), and got {values!r:.80}")
@@ -99,8 +98,7 @@ class State:
 
         Raises StateMisused when it was removed in this call already, and while the key times out.
         """
-        self._refuse_gone("remove")
-        self._refuse_timing_out("remove")
+        self._refuse_ended("remove")
         self._gone = True
         self._touched = self._touched or self._values is not None
         self._values = None
@@ -132,8 +130,7 @@ class State:
         """
         if not self._timeout.event_time:
             raise StateMisused("the step has no timeout event_time() to set a deadline of")
-        self._refuse_gone("set_deadline")
-        self._refuse_timing_out("set_deadline")
+        self._refuse_ended("set_deadline")
         if self._values is None:
             raise StateMisused("set_deadline came before update: the key has no state to forget")
         self._deadline = as_micros(at, "a deadline")
@@ -174,11 +171,9 @@ class State:
         """Return whether the state was changed, what it is now, its deadline, and the timers that were set."""
         return self._touched, self._values, self._deadline, self._timers
 
-    def _refuse_gone(self, call: str) -> None:
+    def _refuse_ended(self, call: str) -> None:
         if self._gone:
             raise StateMisused(f"{call} came behind remove in one call")
-
-    def _refuse_timing_out(self, call: str) -> None:
         if self._timing_out:
             raise StateMisused(f"{call} came while the key times out: its state is removed after this call")
 

@@ -186,43 +186,41 @@ class StateReader:
         if not batches:
             return None
         if part in self.adapt.parts:
-            adapt = self.adapt.parts[part]
-            tables = [
-                adapt(pa.Table.from_batches([rows]), span.block.generation)
-                for rows, span in zip(batches, spans, strict=True)
-            ]
-            adapted = pa.concat_tables(tables)
-            return adapted if schema is None else conform(adapted, schema)
-        if any(not batch.schema.equals(batches[0].schema) for batch in batches[1:]):
-            # A merge over several batches that continued after a change of schema.
+            adapt, each = self.adapt.parts[part], zip(batches, spans, strict=True)
+            tables = [adapt(pa.Table.from_batches([rows]), span.block.generation) for rows, span in each]
+            whole = pa.concat_tables(tables)
+        elif all(batch.schema.equals(batches[0].schema) for batch in batches[1:]):
+            whole = pa.Table.from_batches(batches)
+        else:  # a merge over several batches that continued after a change of schema
             newest = self.schema(part) if schema is None else schema
             assert newest is not None
-            return pa.concat_tables([conform(pa.Table.from_batches([batch]), newest) for batch in batches])
-        whole = pa.Table.from_batches(batches)
+            whole = pa.concat_tables([conform(pa.Table.from_batches([batch]), newest) for batch in batches])
         return whole if schema is None else conform(whole, schema)
 
     def count(self, part: str, run: Run, high: Bound) -> int:
         """Return how many live rows of a run stand before a bound, without reading those between."""
-        least, total = self._least(part, run, None), 0
-        for piece in run.pieces:
+        total = 0
+        for piece, start in self._live_pieces(part, run):
             if piece.first >= high:
                 break
-            if least is None or piece.last >= least:
-                start = 0 if least is None or piece.first >= least else self._section(piece).position(least)
-                end = piece.rows if piece.last < high else self._section(piece).position(high)
-                total += max(0, end - start)
+            end = piece.rows if piece.last < high else self._section(piece).position(high)
+            total += max(0, end - start)
         return total
 
     def bound_at(self, part: str, run: Run, rows: int) -> Bound:
         """Return group and hash of the live row that has so many live rows before it, or else of the last row."""
+        for piece, start in self._live_pieces(part, run):
+            if rows < piece.rows - start:
+                return self._section(piece).bound_at(start + rows)
+            rows -= piece.rows - start
+        return run.pieces[-1].last
+
+    def _live_pieces(self, part: str, run: Run) -> Iterator[tuple[Piece, int]]:
+        """Yield the pieces of a run that have live rows, each with the number of dead ones before them."""
         least = self._least(part, run, None)
         for piece in run.pieces:
             if least is None or piece.last >= least:
-                start = 0 if least is None or piece.first >= least else self._section(piece).position(least)
-                if rows < piece.rows - start:
-                    return self._section(piece).bound_at(start + rows)
-                rows -= piece.rows - start
-        return run.pieces[-1].last
+                yield piece, 0 if least is None or piece.first >= least else self._section(piece).position(least)
 
     def spans(
         self, part: str, run: Run, low: Bound | None, high: Bound | None, hashes: Ints | None = None
