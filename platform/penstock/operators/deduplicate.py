@@ -24,7 +24,7 @@ from penstock.graph.specs.deduplicate import Deduplicate
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.key_timeouts import STATE, behind
-from penstock.operators.grouping import group_rows
+from penstock.operators.grouping import Grouping, group_rows
 from penstock.operators.protocol import (
     HASHED,
     MAIN,
@@ -148,7 +148,7 @@ class DeduplicateStep(WholeRowsStep):
         """Return the keys that the moment remembers; raises StateError for a key with several rows, or without time."""
         rows = tables[MAIN]
         keys, hashes = rows.select(self.keys.names).cast(self.keys), integers(rows, HASHED)
-        if (more := rows.num_rows - len(_grouped(keys, hashes)[1])) > 0:
+        if (more := rows.num_rows - _grouped(keys, hashes).groups) > 0:
             raise StateError(f"the state given to step {self.name!r} has {more:,} more rows than keys; a key has one")
         if none := rows[EVENT_TIME].null_count:
             raise StateError(f"the state given to step {self.name!r} has {none:,} rows without {EVENT_TIME}")
@@ -167,7 +167,8 @@ class DeduplicateStep(WholeRowsStep):
         entries = self._due_entries(state, facts.watermark)
         every = pa.concat_tables([_entries(rows[HASHED], self.rows_as.key_table(rows)), *entries]).combine_chunks()
         keys, hashes = every.select(self.keys.names), integers(every, HASH)
-        ids, first = _grouped(keys, hashes)
+        grouping = _grouped(keys, hashes)
+        ids, first = grouping.ids, grouping.first
         keys, hashes = keys.take(pa.array(first)), hashes[first]
         had, known = state.lookup(STATE, hashes, keys, schema=_KEPT)
         times: Ints = column_array(known, EVENT_TIME).cast(pa.int64()).fill_null(_BEGINNING).to_numpy().copy()
@@ -184,7 +185,9 @@ class DeduplicateStep(WholeRowsStep):
         due[ids[n:]] = True
         # A key whose entry was due stays where `within` has become longer: it gets another entry, and its row again.
         kept = np.flatnonzero(held & (new | (due & had)))
-        yield self._change(keys, hashes, times, kept, np.flatnonzero(had & ~held), _floor(facts.watermark, entries))
+        # Where no entry was due no floor is written either.
+        floor = behind(facts.watermark) if facts.watermark is not None and entries else None
+        yield self._change(keys, hashes, times, kept, np.flatnonzero(had & ~held), floor)
 
     def _emitted(self, rows: pa.Table, places: Ints) -> Emit:
         none = np.zeros(len(places), dtype=np.int64)
@@ -232,19 +235,9 @@ def _remembered(times: Ints, within: int, watermark: int | None) -> Bools:
     return held
 
 
-def _grouped(keys: pa.Table, hashes: Ints) -> tuple[Ints, Ints]:
-    """Return the number of each row's key, in the order of the hashes, and for each key the place of its first row."""
-    if not len(hashes):
-        none = np.empty(0, dtype=np.int64)
-        return none, none
-    grouping = group_rows([column_array(keys, name) for name in keys.column_names], hashes)
-    return grouping.ids, grouping.first
+def _grouped(keys: pa.Table, hashes: Ints) -> Grouping:
+    return group_rows([column_array(keys, name) for name in keys.column_names], hashes)
 
 
 def _entries(hashes: pa.Array | pa.ChunkedArray, keys: pa.Table) -> pa.Table:
     return keys.add_column(0, pa.field(HASH, pa.int64()), hashes)
-
-
-def _floor(watermark: int | None, entries: Sequence[pa.Table]) -> int | None:
-    """Return the first group that is not due, None where no entry was, so that nothing is written."""
-    return behind(watermark) if watermark is not None and entries else None

@@ -88,11 +88,8 @@ class KeyIndex:
         every = pa.concat_tables(tables)
         arrays = [column_array(every, name) for name in spec.keys.names]
         all_hashes = integers(every, HASH)
-        if every.num_rows:
-            grouping = group_rows(arrays, all_hashes)
-            ids, first = grouping.ids, grouping.first
-        else:
-            ids = first = np.empty(0, dtype=np.int64)
+        grouping = group_rows(arrays, all_hashes)
+        ids, first = grouping.ids, grouping.first
         self.hashes = all_hashes[first]
         self.keys = pa.table([array.take(pa.array(first)) for array in arrays], schema=spec.keys)
         self.row_ids = ids[: len(hashes)]
@@ -216,8 +213,9 @@ class KeyIndex:
         for part, at, keys in self._new_entries():
             if len(keys):
                 append[part] = self._at(at, keys)
-        floors = {part: self._floor(part) for part, table in self._fired.items() if table.num_rows}
-        return Change(append=append, floors={part: floor for part, floor in floors.items() if floor is not None})
+        clocks = {part: clock for part, clock in self._clocks.items() if clock is not None}
+        floors = {part: behind(clock) for part, clock in clocks.items() if self._fired[part].num_rows}
+        return Change(append=append, floors=floors)
 
     def _due(self, change: Change, *parts: str) -> int | None:
         """Return the least group of index parts that remains after a change."""
@@ -237,10 +235,6 @@ class KeyIndex:
         if self.spec.every_batch and self.exists.any():
             return Due(event, self.moment.time + 1)
         return Due(event, self._due(change, IDLE, BATCH_TIMERS))
-
-    def _floor(self, part: str) -> int | None:
-        clock = self._clocks[part]
-        return None if clock is None else behind(clock)
 
     def _new_entries(self) -> Iterator[tuple[str, Ints, Ints]]:
         """Yield each index part with the moments and keys of its new entries."""
