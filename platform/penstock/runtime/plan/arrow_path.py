@@ -69,7 +69,8 @@ def plain_rows(branch: Branch, columns: pa.Schema, *, aside: bool) -> ArrowBranc
     )
     if start.columns.types != columns.types:
         return None
-    if start.event_time is not None and not (_names(start, start.event_time) and _is_instant(start)):
+    time, instant = start.event_time, pa.timestamp("us", tz="UTC")
+    if time is not None and not (_names(start, time) and start.columns.field(time).type == instant):
         return None
     rows = start
     for node in branch.chain:
@@ -109,10 +110,6 @@ def _tells_apart(names: Sequence[str]) -> bool:
 def _names(rows: ArrowBranch, text: str) -> bool:
     """Return whether an expression is the name of a column, and nothing else to SQL."""
     return text in rows.visible and text.isidentifier() and text.isascii() and text.lower() not in _VALUES
-
-
-def _is_instant(rows: ArrowBranch) -> bool:
-    return bool(rows.columns.field(rows.event_time).type == pa.timestamp("us", tz="UTC"))
 
 
 def _reads_plainly(leaf: Leaf, rows: ArrowBranch) -> bool:

@@ -53,12 +53,6 @@ class TaskFiles:
         self._stage = stage
         self._numbers = itertools.count()
 
-    def name(self, suffix: str) -> str:
-        """Return a name that no other task and no other attempt uses."""
-        facts = self.facts
-        number = next(self._numbers)
-        return f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self._stage}-{number}{suffix}"
-
     def stage(
         self,
         table: pa.Table,
@@ -81,10 +75,12 @@ class TaskFiles:
         """
         if table.num_rows == 0:
             return
+        facts = self.facts
+        name = f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self._stage}"
         plain = table.drop_columns([ARRIVAL]) if ARRIVAL in table.column_names else table
         for sink in sinks:
             rows = table if sink in ordered else plain
-            file = stage_table(rows, folder_at(self.facts.staging[sink]), self.name(".parquet"))
+            file = stage_table(rows, folder_at(facts.staging[sink]), f"{name}-{next(self._numbers)}.parquet")
             yield receipt("staged", sink=sink, check=check, file={**file, "fails": list(fails), "unit": unit})
 
 
