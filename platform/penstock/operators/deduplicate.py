@@ -47,7 +47,7 @@ from penstock.state.parts import Merge, Part, by_name
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand
-from penstock.time.watermarks import END_OF_TIME
+from penstock.time.clock import END_OF_TIME
 
 __all__ = ["DeduplicateStep", "bind", "bind_side"]
 

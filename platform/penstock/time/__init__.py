@@ -1,1 +1,1 @@
-"""Know the time: clocks, and how far event time is in each source."""
+"""Know the time: clocks, ticks, and where rows have arrived."""

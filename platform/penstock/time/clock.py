@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["END_OF_TIME", "Clock", "ManualClock", "SystemClock"]
+
+END_OF_TIME = 2**63 - 1
+"""The watermark of what has ended, microseconds; no row is later."""
 
 
 class Clock(Protocol):

@@ -30,7 +30,7 @@ from penstock.operators.protocol import Due, StateView, StepFacts
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH
 from penstock.state.writer import Change
-from penstock.time.watermarks import END_OF_TIME
+from penstock.time.clock import END_OF_TIME
 
 __all__ = [
     "BATCH_TIMERS",

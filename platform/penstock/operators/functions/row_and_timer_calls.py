@@ -19,7 +19,7 @@ from penstock.operators.functions.python_values import PIECE, Unfit, first_unfit
 from penstock.state.key_state import State
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME
-from penstock.time.watermarks import END_OF_TIME
+from penstock.time.clock import END_OF_TIME
 
 __all__ = ["RowCalls"]
 

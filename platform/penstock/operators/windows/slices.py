@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import JobError
 from penstock.graph.windows import TimeWindow
 from penstock.state.keys import Bools, Ints
-from penstock.time.watermarks import END_OF_TIME
+from penstock.time.clock import END_OF_TIME
 
 __all__ = [
     "BEGINNING_OF_TIME",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.checkpoint.log.entries import Commit, Offsets, PartitionProgress, SourceProgress, StagedFile
+from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StagedFile
 from penstock.errors import GateStopped
 from penstock.graph.nodes import CheckNode
 from penstock.graph.policies import OnEnd
@@ -15,8 +15,8 @@ from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK
 from penstock.runtime.driver.receipts import BatchReceipts, totals
+from penstock.runtime.driver.watermarks import progressed, source_watermark, step_watermark
 from penstock.sources.base import WATERMARK
-from penstock.time.watermarks import SourceTime, progressed, source_watermark, step_watermark
 
 __all__ = ["CommitDraft", "decide"]
 
@@ -99,7 +99,7 @@ def _source(
     )
     return SourceProgress(
         position=dict(ranges["end"]),
-        partitions={p: PartitionProgress(**asdict(t)) for p, t in after.items()},
+        partitions=after,
         ended=reader.ended(ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
     )
 
@@ -116,13 +116,13 @@ def _watermarks(
     marks = {}
     for node in engine.graph.sources:
         progress = sources[node.name]
-        bounds = SourceTime(
+        marks[node.name] = source_watermark(
+            progress.partitions,
             max_out_of_order=node.max_out_of_order,
-            idle_after=node.idle_after,
             closes_at_end=drained or node.source.on_end is OnEnd.CLOSE,
             said=None if (mark := progress.position.get(WATERMARK)) is None else int(cast("int", mark)),
+            ended=progress.ended,
         )
-        marks[node.name] = source_watermark(progress.partitions, bounds, ended=progress.ended)
     return {
         step.name: step_watermark(
             before.watermarks_out.get(step.name) if before is not None else None,

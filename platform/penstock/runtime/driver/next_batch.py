@@ -9,20 +9,20 @@ from typing import Any, cast
 
 import structlog
 
-from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StepWatermarks
+from penstock.checkpoint.log.entries import END_OF_TIME, Commit, Offsets, SourceProgress, StepWatermarks
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
 from penstock.graph.steps import StepNode
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.driver.watermarks import idle_due
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sources.backlog import Ends, ReadLimit, Waiting, clamp, divide
 from penstock.sources.base import Span
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
-from penstock.time.watermarks import END_OF_TIME, idle_due
 
 __all__ = [
     "DRAIN",

@@ -31,7 +31,7 @@ from penstock.state.key_state import as_datetime, as_micros
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader
 from penstock.state.writer import write_changes
-from penstock.time.watermarks import END_OF_TIME
+from penstock.time.clock import END_OF_TIME
 
 IDLE = 5
 VISIBLE = pa.schema([("k", pa.int64()), ("do", pa.string()), ("by", pa.int64())])

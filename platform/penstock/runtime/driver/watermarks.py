@@ -7,71 +7,14 @@ None is the beginning of time, END_OF_TIME its end; all times are microseconds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
-__all__ = [
-    "END_OF_TIME",
-    "PartitionTime",
-    "SourceTime",
-    "idle_due",
-    "later",
-    "progressed",
-    "source_watermark",
-    "step_watermark",
-]
+from penstock.checkpoint.log.entries import END_OF_TIME, PartitionProgress
 
-END_OF_TIME = 2**63 - 1
-
-
-class PartitionTime(Protocol):
-    """The progress of event time in one source partition; a Commit keeps it.
-
-    `highest` is the highest event time seen, `seen_at` the time of the batch that last brought a row.
-    """
-
-    @property
-    def highest(self) -> int | None:
-        """Return the highest event time seen."""
-
-    @property
-    def seen_at(self) -> int | None:
-        """Return the time of the batch that last brought a row."""
-
-    @property
-    def idle(self) -> bool:
-        """Return whether it stopped holding the watermark back."""
-
-    @property
-    def gone(self) -> bool:
-        """Return whether its source no longer has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progressed:
-    """A partition's progress after a batch."""
-
-    highest: int | None
-    seen_at: int | None
-    idle: bool
-    gone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTime:
-    """The bounds of a source's event time.
-
-    `said` is a watermark that the source itself reports, which then stands for its rows' times.
-    """
-
-    max_out_of_order: int
-    idle_after: int | None = None
-    closes_at_end: bool = False
-    said: int | None = None
+__all__ = ["idle_due", "later", "progressed", "source_watermark", "step_watermark"]
 
 
 def progressed(
-    before: Mapping[str, PartitionTime],
+    before: Mapping[str, PartitionProgress],
     partitions: Iterable[str],
     highest: Mapping[str, int],
     rows: Mapping[str, int],
@@ -81,7 +24,7 @@ def progressed(
     since: int | None = None,
     held_back: Collection[str] = (),
     gone: Collection[str] = (),
-) -> dict[str, Progressed]:
+) -> dict[str, PartitionProgress]:
     """Return the progress of a source's partitions after a batch at batch time `time`.
 
     `highest` and `rows` are what the batch read, by partition.
@@ -89,9 +32,9 @@ def progressed(
     time before `since`, when the driver began to read, and while a limit `held_back` its rows. An idle partition stays
     idle until it has a row. Partitions that are `gone` stop counting at once.
     """
-    after: dict[str, Progressed] = {}
+    after: dict[str, PartitionProgress] = {}
     for name in {**dict.fromkeys(before), **dict.fromkeys(partitions)}:
-        old = before.get(name) or Progressed(highest=None, seen_at=None, idle=False)
+        old = before.get(name) or PartitionProgress(highest=None, seen_at=None, idle=False)
         reached = [t for t in (old.highest, highest.get(name)) if t is not None]
         came_back = old.gone and name not in gone
         fresh = rows.get(name, 0) > 0 or name in held_back or came_back
@@ -100,24 +43,32 @@ def progressed(
         counted = seen if old.idle else later(seen, since)
         idle = idle_after is not None and not fresh and counted is not None and time - counted >= idle_after
         highest_yet = max(reached) if reached else None
-        after[name] = Progressed(highest=highest_yet, seen_at=seen, idle=idle, gone=name in gone)
+        after[name] = PartitionProgress(highest=highest_yet, seen_at=seen, idle=idle, gone=name in gone)
     return after
 
 
 def source_watermark(
-    partitions: Mapping[str, PartitionTime], bounds: SourceTime, *, ended: bool
+    partitions: Mapping[str, PartitionProgress],
+    *,
+    max_out_of_order: int,
+    closes_at_end: bool = False,
+    said: int | None = None,
+    ended: bool = False,
 ) -> tuple[int | None, bool]:
-    """Return a source's watermark, and whether it counts: idle and ended sources do not hold others back."""
+    """Return a source's watermark, and whether it counts: idle and ended sources do not hold others back.
+
+    `said` is a watermark that the source itself reports, which then stands for its rows' times.
+    """
     if ended:
-        return (END_OF_TIME, True) if bounds.closes_at_end else (None, False)
-    if bounds.said is not None:
-        return bounds.said, True
+        return (END_OF_TIME, True) if closes_at_end else (None, False)
+    if said is not None:
+        return said, True
     active = [p for p in partitions.values() if not (p.idle or p.gone)]
     if not active:
         return None, not partitions
     if any(p.highest is None for p in active):
         return None, True
-    return min(p.highest for p in active if p.highest is not None) - bounds.max_out_of_order, True
+    return min(p.highest for p in active if p.highest is not None) - max_out_of_order, True
 
 
 def step_watermark(before: int | None, sources: Iterable[tuple[int | None, bool]]) -> int | None:
@@ -134,7 +85,9 @@ def later(a: int | None, b: int | None) -> int | None:
     return max(known) if known else None
 
 
-def idle_due(partitions: Mapping[str, PartitionTime], idle_after: int | None, since: int | None = None) -> int | None:
+def idle_due(
+    partitions: Mapping[str, PartitionProgress], idle_after: int | None, since: int | None = None
+) -> int | None:
     """Return the batch time at which a partition with nothing new becomes idle, None where none can.
 
     `since` is as in `progressed`.

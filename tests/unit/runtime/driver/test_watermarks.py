@@ -6,46 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.time.watermarks import (
-    END_OF_TIME,
-    Progressed,
-    SourceTime,
+from penstock.checkpoint.log.entries import END_OF_TIME, PartitionProgress
+from penstock.runtime.driver.watermarks import (
     idle_due,
     progressed,
     source_watermark,
     step_watermark,
 )
 
-PLAIN = SourceTime(max_out_of_order=5)
+PLAIN = {"max_out_of_order": 5}
 
 
-def seen(highest: int | None, *, idle: bool = False, at: int | None = 0) -> Progressed:
-    return Progressed(highest=highest, seen_at=at, idle=idle)
+def seen(highest: int | None, *, idle: bool = False, at: int | None = 0) -> PartitionProgress:
+    return PartitionProgress(highest=highest, seen_at=at, idle=idle)
 
 
 def test_a_source_is_as_far_as_its_slowest_partition_less_the_bound() -> None:
     """SEMANTICS 2.1: the minimum over the partitions that are not idle, minus max_out_of_order."""
-    assert source_watermark({"0": seen(100), "1": seen(70)}, PLAIN, ended=False) == (65, True)
-    assert source_watermark({"0": seen(100), "1": seen(70, idle=True)}, PLAIN, ended=False) == (95, True)
+    assert source_watermark({"0": seen(100), "1": seen(70)}, **PLAIN) == (65, True)
+    assert source_watermark({"0": seen(100), "1": seen(70, idle=True)}, **PLAIN) == (95, True)
 
 
 def test_a_partition_never_read_holds_the_source_at_the_beginning_of_time() -> None:
     """SEMANTICS 2.1: until idle_after."""
-    assert source_watermark({"0": seen(100), "1": seen(None)}, PLAIN, ended=False) == (None, True)
-    assert source_watermark({}, PLAIN, ended=False) == (None, True)
+    assert source_watermark({"0": seen(100), "1": seen(None)}, **PLAIN) == (None, True)
+    assert source_watermark({}, **PLAIN) == (None, True)
 
 
 def test_idle_and_ended_sources_do_not_count() -> None:
     """SEMANTICS 2.1: a bounded source read to its end stops counting, or moves to the end of time."""
-    assert source_watermark({"0": seen(100, idle=True)}, PLAIN, ended=False) == (None, False)
-    assert source_watermark({"0": seen(100)}, PLAIN, ended=True) == (None, False)
-    closing = SourceTime(max_out_of_order=5, closes_at_end=True)
-    assert source_watermark({"0": seen(100)}, closing, ended=True) == (END_OF_TIME, True)
+    assert source_watermark({"0": seen(100, idle=True)}, **PLAIN) == (None, False)
+    assert source_watermark({"0": seen(100)}, **PLAIN, ended=True) == (None, False)
+    assert source_watermark({"0": seen(100)}, **PLAIN, closes_at_end=True, ended=True) == (END_OF_TIME, True)
 
 
 def test_what_a_source_says_stands_for_its_rows() -> None:
     """API, test kit: watermark= makes memory sources report that watermark."""
-    assert source_watermark({"0": seen(100)}, SourceTime(max_out_of_order=5, said=42), ended=False) == (42, True)
+    assert source_watermark({"0": seen(100)}, **PLAIN, said=42) == (42, True)
 
 
 @given(
@@ -69,13 +66,16 @@ def test_a_step_never_goes_back(before: int | None, sources: list[tuple[int | No
 def test_a_partition_becomes_idle_by_batch_time() -> None:
     """SEMANTICS 2.4: with nothing new for idle_after of batch time; new rows wake it."""
     first = progressed({}, ["0", "1"], {"0": 7}, {"0": 1}, time=10, idle_after=5)
-    assert first == {"0": Progressed(7, 10, idle=False), "1": Progressed(None, 10, idle=False)}
+    assert first == {
+        "0": PartitionProgress(highest=7, seen_at=10, idle=False),
+        "1": PartitionProgress(highest=None, seen_at=10, idle=False),
+    }
     assert idle_due(first, 5) == 15
     later = progressed(first, [], {}, {}, time=15, idle_after=5)
     assert [p.idle for p in later.values()] == [True, True]
     assert idle_due(later, 5) is None
     awake = progressed(later, ["1"], {"1": 3}, {"1": 2}, time=16, idle_after=5)
-    assert awake["1"] == Progressed(3, 16, idle=False)
+    assert awake["1"] == PartitionProgress(highest=3, seen_at=16, idle=False)
     assert progressed(first, [], {}, {}, time=99, idle_after=None)["0"].idle is False
 
 
@@ -102,10 +102,10 @@ def test_a_partition_that_its_source_no_longer_has_stops_counting_at_once() -> N
     """SEMANTICS 2.4: also without idle_after; one that is there again holds the watermark from then on."""
     first = progressed({}, ["0", "1"], {"0": 7, "1": 100}, {"0": 1, "1": 1}, time=10, idle_after=None)
     left = progressed(first, [], {}, {}, time=11, idle_after=None, gone={"0"})
-    assert left["0"] == Progressed(7, 10, idle=False, gone=True)
-    assert source_watermark(left, PLAIN, ended=False) == (95, True)
+    assert left["0"] == PartitionProgress(highest=7, seen_at=10, idle=False, gone=True)
+    assert source_watermark(left, **PLAIN) == (95, True)
     none = progressed(first, [], {}, {}, time=11, idle_after=None, gone={"0", "1"})
-    assert source_watermark(none, PLAIN, ended=False) == (None, False)
+    assert source_watermark(none, **PLAIN) == (None, False)
     back = progressed(left, [], {}, {}, time=99, idle_after=5)
     assert (back["0"].gone, back["0"].idle, back["1"].idle) == (False, False, True)
 
