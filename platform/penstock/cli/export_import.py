@@ -10,7 +10,7 @@ import typer
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.locate import is_url
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder, checkpoint_at
-from penstock.cli.outcome import outcome, project_at, shown_moment, write_json
+from penstock.cli.outcome import outcome, project_at, shown_moment, tell
 from penstock.errors import CannotCopy
 
 if TYPE_CHECKING:
@@ -65,10 +65,9 @@ def _export(
         made = export_checkpoint(
             settings.root / job, LocalFolder(target), _start(at), job=job, now=SystemClock().wall()
         )
-        if json:
-            write_json({"job": job, "batch": made.commit.batch, "uuid": made.uuid, "export": str(target)})
-        else:
-            print(f"{job}: batch {made.commit.batch} of {shown_moment(made.commit.time)} is exported to {target}")
+        facts = {"job": job, "batch": made.commit.batch, "uuid": made.uuid, "export": str(target)}
+        what = f"batch {made.commit.batch} of {shown_moment(made.commit.time)} is exported to {target}"
+        tell(facts, f"{job}: {what}", json=json)
 
 
 @commands.command("import")
@@ -117,10 +116,9 @@ def _import(
         export, made = import_checkpoint(
             LocalFolder(source), settings.root / job, identity=me, now=SystemClock().wall()
         )
-        if json:
-            write_json({"job": job, "batch": export.commit.batch, "uuid": made.uuid, "parent": made.parent})
-        else:
-            print(f"{job}: resumes from batch {export.commit.batch} of {export.job}, as a checkpoint of its own")
+        facts = {"job": job, "batch": export.commit.batch, "uuid": made.uuid, "parent": made.parent}
+        what = f"resumes from batch {export.commit.batch} of {export.job}, as a checkpoint of its own"
+        tell(facts, f"{job}: {what}", json=json)
 
 
 def _move(source: LocalFolder, root: CheckpointFolder, job: str, me: Identity, *, patience: float, json: bool) -> None:
@@ -136,13 +134,12 @@ def _move(source: LocalFolder, root: CheckpointFolder, job: str, me: Identity, *
     points = list(move_checkpoint(source, root / job, identity=me, may_take_over=watch.may_take_over))
     log = Log((root / job).store())
     uuid, begins = read_metadata(log.store).uuid, recover(log, Damage.LIST).next_batch
-    if json:
-        already = points == ["already"]
-        write_json({"job": job, "moved_from": str(source), "already": already, "uuid": uuid, "next_batch": begins})
-    elif points == ["already"]:
-        print(f"{job}: was moved here from {source} before; it resumes at batch {begins}")
-    else:
-        print(f"{job}: has moved here from {source}, where its log has ended; it resumes at batch {begins}")
+    already = points == ["already"]
+    facts = {"job": job, "moved_from": str(source), "already": already, "uuid": uuid, "next_batch": begins}
+    moved = (
+        f"was moved here from {source} before" if already else f"has moved here from {source}, where its log has ended"
+    )
+    tell(facts, f"{job}: {moved}; it resumes at batch {begins}", json=json)
 
 
 def _start(text: str) -> RestoreTarget:

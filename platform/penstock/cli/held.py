@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.options import Debug, Json, ProjectFolder, job_group
-from penstock.cli.outcome import columns, outcome, project_at, show, shown_moment, write_json
+from penstock.cli.outcome import columns, outcome, project_at, show, shown_moment, tell, write_json
 from penstock.errors import HeldNotFound, HolderAlive
 
 if TYPE_CHECKING:
@@ -80,12 +80,10 @@ def _add_decision(verb: str, summary: str) -> None:
             loaded = project_at(project).load(context.obj)
             with closing(SessionOnDemand(lambda: open_spark(loaded, here=True))) as spark:
                 ruling = _decided(loaded, batch, Decision(verb), spark)
-            if json:
-                write_json({"batch": batch, "decision": verb, "rows": dict(ruling.rows)})
-            else:
-                rows = ", ".join(f"{n:,} rows of {sink}" for sink, n in ruling.rows.items())
-                done = {"release": "released", "discard": "discarded"}[verb]
-                print(f"batch {batch} was {done}{' before' if ruling.done else ''}: {rows}")
+            rows = ", ".join(f"{n:,} rows of {sink}" for sink, n in ruling.rows.items())
+            done = {"release": "released", "discard": "discarded"}[verb]
+            text = f"batch {batch} was {done}{' before' if ruling.done else ''}: {rows}"
+            tell({"batch": batch, "decision": verb, "rows": dict(ruling.rows)}, text, json=json)
 
 
 _add_decision("release", "Publish a held batch. Repeating it has no effect, and the job may run at the same time.")

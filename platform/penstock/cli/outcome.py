@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.runtime.process.project import Project
 
-__all__ = ["columns", "outcome", "project_at", "refusing", "show", "shown_moment", "terminal", "write_json"]
+__all__ = ["columns", "outcome", "project_at", "refusing", "show", "shown_moment", "tell", "terminal", "write_json"]
 
 _WIDE = 200
 """Columns of a table that goes to a file or a pipe, where nobody's screen bounds it."""
@@ -97,6 +97,11 @@ def shown_moment(micros: int | None) -> str:
 def write_json(value: object) -> None:
     """Print a value as one line of JSON."""
     print(json.dumps(value))
+
+
+def tell(value: object, text: str, *, json: bool) -> None:
+    """Print the result of a command: a value as one line of JSON for programs, or a text for people."""
+    write_json(value) if json else print(text)
 
 
 def terminal() -> Console:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder
-from penstock.cli.outcome import outcome, project_at, write_json
+from penstock.cli.outcome import outcome, project_at, tell
 from penstock.errors import PenstockError, ReportImpossible
 
 if TYPE_CHECKING:
@@ -83,10 +83,7 @@ def report(
                     continue  # nothing was published yet
                 refused = refused or why  # raised when the others are made
                 continue
-            if json:
-                write_json(made.to_json())
-            else:
-                print(_sentence(made))
+            tell(made.to_json(), _sentence(made), json=json)
             sys.stdout.flush()
         if refused is not None:
             raise refused

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder
-from penstock.cli.outcome import outcome, project_at, shown_moment, write_json
+from penstock.cli.outcome import outcome, project_at, shown_moment, tell
 from penstock.errors import CannotSave
 
 __all__ = ["commands"]
@@ -55,7 +55,4 @@ def save(
             commit = saving.save(control, None, name, patience=patience)
             done = {"saved": name, "batch": commit.batch}
             what = f"batch {commit.batch} of {shown_moment(commit.time)} is saved as {name}"
-        if json:
-            write_json({"job": job, **done})
-        else:
-            print(f"{job}: {what}")
+        tell({"job": job, **done}, f"{job}: {what}", json=json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.options import Debug, Json, ProjectFolder, job_group
-from penstock.cli.outcome import outcome, project_at, write_json
+from penstock.cli.outcome import outcome, project_at, tell
 from penstock.errors import CannotSkip
 
 if TYPE_CHECKING:
@@ -83,10 +83,8 @@ def _reconcile(job: str, verb: str, sink: str | None = None, *, json: bool, proj
                 me = Identity(holder=holder_name(), code_version=f"penstock sinks {verb}")
                 work = redo if verb == "redo" else skip
                 all_stands = [work(log, sinks, sink, uuid, me, watch.may_take_over)]
-        if json:
-            write_json({"job": name, "sinks": [_to_json(stand) for stand in all_stands]})
-        else:
-            print("\n".join(_line(stand, verb) for stand in all_stands))
+        facts = {"job": name, "sinks": [_to_json(stand) for stand in all_stands]}
+        tell(facts, "\n".join(_line(stand, verb) for stand in all_stands), json=json)
 
 
 def _to_json(stand: SinkStand) -> dict[str, object]:

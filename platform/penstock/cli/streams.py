@@ -24,7 +24,7 @@ from penstock.cli.options import (
     beginning,
     start_options,
 )
-from penstock.cli.outcome import outcome, project_at, show, shown_moment, write_json
+from penstock.cli.outcome import outcome, project_at, show, shown_moment, tell, write_json
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -244,10 +244,7 @@ def _request(
         if check or control.ends_driver(command):
             _check(here, job, command)
         if check:
-            if json:
-                write_json({"job": job, "accepted": True})
-            else:
-                print(f"{job}: the restart would be accepted")
+            tell({"job": job, "accepted": True}, f"{job}: the restart would be accepted", json=json)
             return
         asked = control.ask(command)
         supervised = control.is_supervised()

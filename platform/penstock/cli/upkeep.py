@@ -41,7 +41,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
         if log is not None:
             with (root / job).uncached() as folder:
                 verified = verify(log, folder)
-            if not verified.problems:
+            if not verified.findings:
                 swept += sweep_left(root / job, log, keep=settings.checkpoint.keep, now=time.time())
         if json:
             nothing = {"batches": 0, "files": 0, "bytes": 0, "problems": []}
@@ -54,6 +54,6 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
             print(f"{swept:,} files that nothing needs any more were deleted")
             for finding in verified.findings:
                 print(f"damaged: {finding.what}\n         {finding.means}")
-        if verified is not None and verified.problems:
-            more = f", and {len(verified.problems) - 1} more" if len(verified.problems) > 1 else ""
-            raise CheckpointCorrupt(f"{verified.problems[0]}{more}", where=str(root / job))
+        if verified is not None and verified.findings:
+            more = f", and {len(verified.findings) - 1} more" if len(verified.findings) > 1 else ""
+            raise CheckpointCorrupt(f"{verified.findings[0].what}{more}", where=str(root / job))

@@ -46,11 +46,6 @@ class Verified:
     size: int
     findings: tuple[Finding, ...]
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Return what was found, without what it means."""
-        return tuple(finding.what for finding in self.findings)
-
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
         findings = [asdict(finding) for finding in self.findings]

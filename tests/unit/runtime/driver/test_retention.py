@@ -122,7 +122,7 @@ def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_
     assert [path for path in strays(tmp_path) if path.exists()] == []
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
     kept = [known.batch for known in recover(Log(store)).kept]
-    assert verify(Log(store), tmp_path).problems == ()
+    assert verify(Log(store), tmp_path).findings == ()
     second = make_driver(world, store, "second", graph=GRAPH)
     for _ in restore(second, RestoreTarget(restore=True, batch=kept[0])):
         pass

@@ -294,7 +294,7 @@ def test_fsck_finds_a_damaged_table_and_the_stream_goes_on(tmp_path, harm):
             h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(500)]})
         folder = h.root / "kept"
         log = Log(LocalStore(folder))
-        assert verify(log, folder).problems == ()
+        assert verify(log, folder).findings == ()
         table = folder / "snapshots" / "step"
         path = next(table.glob("_penstock/*.json" if "record" in harm else "*=*/*.parquet"))
         data = bytearray(path.read_bytes())
@@ -326,7 +326,7 @@ def test_fsck_finds_a_hole_in_the_tables_own_log_and_its_remedy_works(tmp_path):
             h.batch({"rows": [{"k": f"k{n}", "v": n} for n in range(50)]})
         folder = h.root / "kept"
         log = Log(LocalStore(folder))
-        assert verify(log, folder).problems == ()
+        assert verify(log, folder).findings == ()
         table = folder / "snapshots" / "step"
         name = f"step@{versions(folder, 'step')[-1].version}"
         (table / "_delta_log" / f"{1:020d}.json").unlink()
@@ -338,7 +338,7 @@ def test_fsck_finds_a_hole_in_the_tables_own_log_and_its_remedy_works(tmp_path):
         h.restart()
         for _ in range(4):
             h.batch({"rows": [{"k": "k1", "v": 1}]})
-        assert verify(log, folder).problems == ()
+        assert verify(log, folder).findings == ()
         assert len(table_rows(h)) == 50
 
 
