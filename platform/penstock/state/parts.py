@@ -19,7 +19,7 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["PARTS", "Combine", "Merge", "Part", "by_name", "described"]
+__all__ = ["PARTS", "Combine", "Merge", "Part", "by_name"]
 
 PARTS = "parts"
 """The fact of a manifest that describes the parts of its state, by name."""
@@ -84,8 +84,3 @@ class Part:
 def by_name(parts: Iterable[Part]) -> dict[str, Part]:
     """Return parts by their names, in their order."""
     return {part.name: part for part in parts}
-
-
-def described(parts: Mapping[str, Part]) -> dict[str, dict[str, Any]]:
-    """Return what a manifest says of parts."""
-    return {name: part.described() for name, part in parts.items()}

@@ -14,7 +14,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.state.compaction import compact
 from penstock.state.compaction_planner import LEAST_BUDGET, SLACK_BYTES, CompactionPlan, budget, plan_compaction
 from penstock.state.manifest import Manifest, ManifestRef
-from penstock.state.parts import PARTS, Part, described
+from penstock.state.parts import PARTS, Part
 from penstock.state.reader import StateReader
 from penstock.state.references import Piece, SegmentRef, bytes_of
 from penstock.state.row_layout import Bound
@@ -89,7 +89,8 @@ def write_changes(
     if after == before and not emptied and not any(table.num_rows for _, table in rows):
         return Written(manifest=before, ref=None, segment=None, written=0, rewritten=0)
     if parts:
-        after = replace(after, facts={**after.facts, PARTS: described(parts)})
+        described = {part: parts[part].described() for part in parts}
+        after = replace(after, facts={**after.facts, PARTS: described})
     after = replace(after.drop(*emptied), batch=batch)
     with segment_of(reader, name, batch) as writer:
         written = sum(bytes_of(writer.add(part, table)) for part, table in rows)

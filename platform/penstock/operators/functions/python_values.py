@@ -32,7 +32,8 @@ def python_rows(table: pa.Table) -> list[Any]:
         rows: list[Any] = table.to_pylist()
     except _UNFIT:
         columns = {name: python_values(table[name], name) for name in table.column_names}
-        return [_row(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+        each = zip(*columns.values(), strict=True)
+        return [first_unfit(values) or dict(zip(columns, values, strict=True)) for values in each]
     return rows
 
 
@@ -51,10 +52,6 @@ def _value(cell: pa.Array | pa.ChunkedArray, name: str) -> Any:
     except _UNFIT:
         array = cell.combine_chunks() if isinstance(cell, pa.ChunkedArray) else cell
         return Unfit(name, " ".join(array.to_string().split())[2:-2][:80])
-
-
-def _row(row: dict[str, Any]) -> Any:
-    return first_unfit(tuple(row.values())) or row
 
 
 def first_unfit(values: Sequence[Any]) -> Unfit | None:
