@@ -29,6 +29,7 @@ class Disposition:
     `withheld_mask` has the bits of the rules whose failing rows are dropped or put in quarantine; it is 0 where all
     rows share one fate. With HOLD or STOP it says which rows a later release would still withhold, and `rows` how.
     That is so where a table rule held the unit, and the row rules' policy was DROP or QUARANTINE.
+    With `whole` all rows are withheld, also those that fail no row rule.
     `because` names the critical rules that failed under a policy that acts.
     """
 
@@ -37,6 +38,7 @@ class Disposition:
     withheld_mask: int = 0
     withheld_rules: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
+    whole: bool = False
 
 
 _STRICTNESS = tuple(Action)

@@ -10,7 +10,7 @@ from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, Sta
 from penstock.errors import GateStopped
 from penstock.graph.nodes import CheckNode
 from penstock.graph.policies import OnEnd
-from penstock.quality.policy import Action, disposition
+from penstock.quality.policy import Action, Disposition, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK
@@ -46,7 +46,7 @@ def decide(
     `gates` are a person's words on batches that a gate stopped, by batch id: publish, drop or hold.
     """
     sources = {s.name: _source(engine, s.name, offsets, before, outcome) for s in engine.graph.sources}
-    actions, verdicts = _judge(engine, outcome, gates.get(offsets.batch))
+    actions, stopped, verdicts = _judge(engine, outcome, gates.get(offsets.batch))
     staged, held = _sort_files(engine, outcome, actions)
     steps = {step.name for step in engine.graph.steps}
     # What is of no step any more was dropped knowingly: a start accepts nothing else.
@@ -70,7 +70,6 @@ def decide(
         "totals": totals(before.totals if before is not None else {}, outcome),
         "written": outcome.written,
     }
-    stopped = {check: s.verdict for (check, _), s in actions.items() if s.action is Action.STOP}
     return CommitDraft(fields=fields, stopped=stopped)
 
 
@@ -132,46 +131,40 @@ def _watermarks(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class UnitDisposition:
-    """The disposition of one unit's rows: withheld ones, or with `whole` all, are dropped or quarantined."""
-
-    verdict: Verdict
-    action: Action
-    rows: Action
-    withheld: frozenset[str]
-    whole: bool = False
+Units = dict[tuple[str, int | None], Disposition]
 
 
-Units = dict[tuple[str, int | None], UnitDisposition]
-
-
-def _judge(engine: Engine, outcome: BatchReceipts, decision: str | None) -> tuple[Units, list[dict[str, Any]]]:
-    """Return what to do with each unit of each check, and the verdicts as JSON."""
+def _judge(
+    engine: Engine, outcome: BatchReceipts, decision: str | None
+) -> tuple[Units, dict[str, Verdict], list[dict[str, Any]]]:
+    """Return what to do with each unit of each check, the checks that stop the job, and the verdicts as JSON."""
     units: Units = {}
+    stopped: dict[str, Verdict] = {}
     verdicts_json = []
     for node in engine.graph.checks:
         check = node.name
         for unit, verdict in engine.decide(check, outcome.measured.get(check, [])):
             sentence = units[check, unit] = _sentence(node, verdict, decision)
+            if sentence.action is Action.STOP:
+                stopped[check] = verdict
             head = {"check": check, "unit": unit, "action": sentence.action.value}
             # With hundreds of windows in a batch, only failed rules are listed.
             failed = [result.to_json() for result in verdict.results if not result.success]
             verdicts_json.append({**head, **verdict.to_json(), "results": failed})
-    return units, verdicts_json
+    return units, stopped, verdicts_json
 
 
-def _sentence(node: CheckNode, verdict: Verdict, decision: str | None) -> UnitDisposition:
+def _sentence(node: CheckNode, verdict: Verdict, decision: str | None) -> Disposition:
     """Return what the policy says, or what a person said of a batch that the gate had stopped (SEMANTICS 11.5)."""
     judged = disposition(verdict, node.on_fail, node.on_table_fail)
-    if judged.action is Action.STOP and decision is not None:
-        action = {"publish": Action.PUBLISH, "drop": Action.DROP, "hold": Action.HOLD}[decision]
-        if action is not Action.DROP:
-            return UnitDisposition(verdict, action, action, frozenset())
-        # A table rule has no rows to choose from: the unit that broke it goes as a whole.
-        whole = bool(verdict.failed_table_rules)
-        return UnitDisposition(verdict, action, action, frozenset(verdict.withheld_rules), whole)
-    return UnitDisposition(verdict, judged.action, judged.rows, frozenset(judged.withheld_rules))
+    if judged.action is not Action.STOP or decision is None:
+        return judged
+    action = Action(decision)
+    if action is not Action.DROP:
+        return Disposition(action=action, rows=action)
+    # A table rule has no rows to choose from: the unit that broke it goes as a whole.
+    whole = bool(verdict.failed_table_rules)
+    return Disposition(action=action, rows=action, withheld_rules=verdict.withheld_rules, whole=whole)
 
 
 def _sort_files(engine: Engine, outcome: BatchReceipts, units: Units) -> tuple[Files, Files]:
@@ -199,9 +192,9 @@ def _sort_files(engine: Engine, outcome: BatchReceipts, units: Units) -> tuple[F
     return staged, held
 
 
-def _fate(file: StagedFile, sentence: UnitDisposition | None) -> str:
+def _fate(file: StagedFile, sentence: Disposition | None) -> str:
     if sentence is not None and sentence.whole:
         return "dropped"
-    if sentence is None or sentence.withheld.isdisjoint(file.fails):
+    if sentence is None or {*file.fails}.isdisjoint(sentence.withheld_rules):
         return "published"
     return "quarantined" if sentence.rows is Action.QUARANTINE else "dropped"
