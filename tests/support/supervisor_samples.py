@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from policy_samples import POLICY
+from policy_samples import SETTINGS
 
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.launcher import Handle, LaunchOrder
@@ -48,7 +48,7 @@ def supervisor_of(folder: Path, drivers: Drivers, clock: ManualClock) -> Supervi
     (project / "jobs").mkdir(parents=True)
     (project / "jobs" / "j.py").write_text("one\n")
     return Supervisor(
-        root=folder / "root", project=project, launcher=drivers, policy=lambda _job, _code: POLICY, clock=clock
+        root=folder / "root", project=project, launcher=drivers, settings_of=lambda _job, _code: SETTINGS, clock=clock
     )
 
 

@@ -11,43 +11,24 @@ from enum import Enum
 
 from pydantic import JsonValue
 
+from penstock.config.settings import Settings
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
+from penstock.runtime.process.signals import GRACE
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
-__all__ = ["Action", "Beat", "Exit", "Life", "Policy", "Seen", "Step", "not_launched", "step"]
+__all__ = ["Action", "Beat", "Exit", "Life", "Seen", "Step", "not_launched", "step"]
 
 _HOUR = 3_600_000_000
 _ENDINGS = {Wish.STOP: Phase.STOPPED, Wish.SUSPEND: Phase.SUSPENDED}
 _HELD = "another driver, which no supervisor started, holds the job"
 _QUIET = 15_000_000
 """Microseconds without a heartbeat, which is due every two seconds, after which a stream is shown as unhealthy."""
+_LEAST_SILENCE = 10_000_000
+"""Microseconds; a heartbeat is due every two seconds, and its way through storage that others use may take some."""
+_SPARE = int(GRACE * 1_000_000) + 15_000_000
+"""Microseconds beyond its deadline that a driver has to notice a stop and to leave Spark."""
 _NOBODY = DriverSlot(generation=0, at=0, foreign=True)
 _OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """The patience of a supervisor, in microseconds.
-
-    Attributes:
-        backoff: The pause before the first restart; each further failure doubles it.
-        backoff_max: The longest pause.
-        failures: The budget: failures an hour.
-        healthy_after: How long a driver must run to count as healthy.
-        deadline: The longest that a progress mark may stay the same. After that long again the driver is killed.
-        start_within: From a start to the driver's first sign of life.
-        stop_within: From a stop to the end of the driver.
-        silent: How long a driver on another machine may give no sign of life before a newer one replaces it.
-    """
-
-    backoff: int
-    backoff_max: int
-    failures: int
-    healthy_after: int
-    deadline: int
-    start_within: int
-    stop_within: int
-    silent: int
 
 
 class Life(Enum):
@@ -137,21 +118,24 @@ class Step:
     action: Action = Action.NOTHING
 
 
-def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -> Step:
-    """Return what follows from what was seen; the stream itself where nothing does. `host` is the supervisor's."""
+def step(stream: Stream, seen: Seen, settings: Settings, now: int, host: str = "") -> Step:
+    """Return what follows from what was seen; the stream itself where nothing does. `host` is the supervisor's.
+
+    `settings` are the job's: `[supervise]` says how patient the supervisor is.
+    """
     driver = stream.driver
     if driver is not None:
-        life = _life(driver, seen, policy, now)
+        life = _life(driver, seen, settings, now)
         if life is Life.GONE:
-            return Step(_after(stream, driver, seen, policy, now))
+            return Step(_after(stream, driver, seen, settings, now))
         if life is Life.UNKNOWN:
             return Step(stream)
-        done = _watched(stream, driver, seen, policy, now)
+        done = _watched(stream, driver, seen, settings, now)
         # It hears of a stop like any other driver, and may be somebody's terminal.
         return Step(done.stream) if driver.foreign else done
     if stream.wish in _ENDINGS and not stream.is_over:
         return Step(_phase(stream, _ENDINGS[stream.wish], None, now))
-    if not stream.wants_driver or _waits(stream, policy, now):
+    if not stream.wants_driver or _waits(stream, settings, now):
         return Step(stream)
     if seen.rival is not None:
         return Step(_attached(stream, seen.holder, now))
@@ -159,7 +143,7 @@ def step(stream: Stream, seen: Seen, policy: Policy, now: int, host: str = "") -
 
 
 # --- a driver that is there --------------------------------------------------------------------
-def _life(driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Life:
+def _life(driver: DriverSlot, seen: Seen, settings: Settings, now: int) -> Life:
     """Return whether the driver lives; one that was to be started and never showed itself counts as gone.
 
     It may still come: its generation is over then, and both the log and its orders tell it so. So does one on another
@@ -168,40 +152,42 @@ def _life(driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Life:
     if seen.life is not Life.UNKNOWN:
         return seen.life
     if seen.beat is not None:
-        lost = seen.beat.silent_for > policy.silent or seen.beat.still_for > policy.deadline
+        silent = max(settings.run.takeover_after.micros, _LEAST_SILENCE)
+        lost = seen.beat.silent_for > silent or seen.beat.still_for > settings.supervise.progress_within.micros
         return Life.GONE if lost else Life.RUNS
-    return Life.GONE if _passed(driver.at, policy.start_within, now) else Life.UNKNOWN
+    return Life.GONE if _passed(driver.at, settings.supervise.start_within.micros, now) else Life.UNKNOWN
 
 
-def _watched(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Step:
+def _watched(stream: Stream, driver: DriverSlot, seen: Seen, settings: Settings, now: int) -> Step:
     """Judge a driver that lives."""
-    beat = seen.beat
+    beat, deadline = seen.beat, settings.supervise.progress_within.micros
     if driver.handle is None and seen.handle is not None:
         driver = driver.model_copy(update={"handle": seen.handle})
         stream = stream.having(driver=driver)
     if not stream.wants_driver or driver.generation < stream.first:
-        late = _passed(stream.asked_at, policy.stop_within, now)
+        # A driver may take its own deadline to stop, and a little more.
+        late = _passed(stream.asked_at, settings.run.deadline.micros + _SPARE, now)
         return Step(stream, Action.KILL if late else Action.NOTHING)
     if beat is None and seen.rival is not None:
         # It has lost its log, finds that out at its next write, and ends with 77: the other is watched then.
         return Step(stream.having(reason=_HELD))
     if beat is None:
-        if not _passed(driver.at, policy.start_within, now):
+        if not _passed(driver.at, settings.supervise.start_within.micros, now):
             return Step(stream)
         return Step(_phase(stream, Phase.UNHEALTHY, "no sign of life since it was started", now), Action.KILL)
-    if beat.still_for > policy.deadline:
-        late = beat.still_for > 2 * policy.deadline
-        reason = f"no progress for more than {policy.deadline / 1e6:g} s"
+    if beat.still_for > deadline:
+        late = beat.still_for > 2 * deadline
+        reason = f"no progress for more than {deadline / 1e6:g} s"
         return Step(_phase(stream, Phase.UNHEALTHY, reason, now), Action.KILL if late else Action.NOTHING)
     if beat.silent_for > _QUIET:
         reason = f"no sign of life of its driver for more than {_QUIET / 1e6:g} s"
         return Step(_phase(stream, Phase.UNHEALTHY, reason, now))
     if beat.works:
-        return Step(_healthy(stream, driver, beat, policy, now))
+        return Step(_healthy(stream, driver, beat, settings, now))
     return Step(_phase(stream, Phase.SUBMITTING, None, now) if stream.phase is Phase.UNHEALTHY else stream)
 
 
-def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, policy: Policy, now: int) -> Stream:
+def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, settings: Settings, now: int) -> Stream:
     phase = Phase.DRAINING if stream.wish is Wish.DRAIN else Phase.RUNNING
     reason = _HELD if driver.foreign else None
     if stream.phase is not phase:
@@ -210,19 +196,20 @@ def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, policy: Policy, now
         stream = stream.having(reason=None)
     since = stream.healthy_since or now
     noted = (stream.streak, stream.failures, stream.stable) == (0, (), stream.version)
-    if beat.proved and not noted and not driver.foreign and _passed(since, policy.healthy_after, now):
+    long = _passed(since, settings.supervise.healthy_after.micros, now)
+    if beat.proved and not noted and not driver.foreign and long:
         stream = stream.having(streak=0, failures=(), stable=stream.version)
     return stream
 
 
 # --- a driver that is gone ---------------------------------------------------------------------
-def not_launched(stream: Stream, why: Exit, policy: Policy, now: int) -> Stream:
+def not_launched(stream: Stream, why: Exit, settings: Settings, now: int) -> Stream:
     """Return the stream whose driver could not be started, and for what reason."""
     assert stream.driver is not None
-    return _after(stream, stream.driver, Seen(life=Life.GONE, exit=why), policy, now)
+    return _after(stream, stream.driver, Seen(life=Life.GONE, exit=why), settings, now)
 
 
-def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: int) -> Stream:
+def _after(stream: Stream, driver: DriverSlot, seen: Seen, settings: Settings, now: int) -> Stream:
     """Return the stream after the end of its driver."""
     ended = seen.exit or (Exit(error=_OUT_OF_SIGHT) if seen.life is Life.UNKNOWN else Exit())
     stream = stream.having(driver=None, healthy_since=None)
@@ -237,11 +224,11 @@ def _after(stream: Stream, driver: DriverSlot, seen: Seen, policy: Policy, now: 
     if seen.rival is not None or (ended.code == EXIT_FENCED and seen.holder.handle is not None):
         return _attached(stream, seen.holder, now)
     if ended.code == EXIT_FENCED:  # by a driver that is gone by now; no failure is counted
-        return _phase(stream, Phase.BACKOFF, f"the driver {ended}", now, until=now + policy.backoff)
+        return _phase(stream, Phase.BACKOFF, f"the driver {ended}", now, until=now + settings.supervise.backoff.micros)
     if ended.storage:
-        until = now + _delay(policy, stream.streak)
+        until = now + _delay(settings, stream.streak)
         return _phase(stream, Phase.PAUSED, f"the driver {ended}", now, until=until, streak=stream.streak + 1)
-    return _failed(stream, ended, policy, now)
+    return _failed(stream, ended, settings, now)
 
 
 def _attached(stream: Stream, holder: DriverSlot, now: int) -> Stream:
@@ -252,13 +239,13 @@ def _attached(stream: Stream, holder: DriverSlot, now: int) -> Stream:
     return _phase(stream, Phase.RUNNING, _HELD, now, driver=holder.model_copy(update={"at": now}), until=None)
 
 
-def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
+def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream:
     """Return the stream after a failure: a pause, an older version of the code, or the end."""
     failures = (*(at for at in stream.failures if now - _HOUR < at <= now), now)
     stream = stream.having(failures=failures)
     reason = f"the driver {ended}"
     hopeless = ended.code == EXIT_PERSON
-    if hopeless or len(failures) > policy.failures:
+    if hopeless or len(failures) > settings.supervise.failures_per_hour:
         older = stream.stable
         if older not in (None, stream.version) and not ended.judged:
             why = f"version {stream.version} did not become healthy, so {older} runs again: {reason}"
@@ -274,14 +261,14 @@ def _failed(stream: Stream, ended: Exit, policy: Policy, now: int) -> Stream:
                 "restore it with penstock restart --from batch=N"
             )
         return _phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now, until=None)
-    until = now + _delay(policy, stream.streak)
+    until = now + _delay(settings, stream.streak)
     return _phase(stream, Phase.BACKOFF, reason, now, until=until, streak=stream.streak + 1)
 
 
 # --- a driver to be started --------------------------------------------------------------------
-def _waits(stream: Stream, policy: Policy, now: int) -> bool:
+def _waits(stream: Stream, settings: Settings, now: int) -> bool:
     """Return whether a pause is not over; one that ends far in the future is from before the clock was set back."""
-    return stream.until is not None and now < stream.until <= now + policy.backoff_max
+    return stream.until is not None and now < stream.until <= now + _longest(settings)
 
 
 def _launch(stream: Stream, holder: DriverSlot, host: str, now: int) -> Step:
@@ -299,8 +286,12 @@ def _launch(stream: Stream, holder: DriverSlot, host: str, now: int) -> Step:
     return Step(_phase(begun, Phase.SUBMITTING, stream.reason, now), Action.LAUNCH)
 
 
-def _delay(policy: Policy, streak: int) -> int:
-    return int(min(policy.backoff * 2 ** min(streak, 30), policy.backoff_max))
+def _delay(settings: Settings, streak: int) -> int:
+    return int(min(settings.supervise.backoff.micros * 2 ** min(streak, 30), _longest(settings)))
+
+
+def _longest(settings: Settings) -> int:
+    return max(settings.supervise.backoff.micros, settings.supervise.backoff_max.micros)
 
 
 def _passed(since: int, span: int, now: int) -> bool:

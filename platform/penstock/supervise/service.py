@@ -14,12 +14,10 @@ from penstock.config.notifications import EventsSettings, load_events
 from penstock.config.settings import Settings, checkpoint_root
 from penstock.errors import PenstockError
 from penstock.runtime.process.project import Project
-from penstock.runtime.process.signals import GRACE
 from penstock.supervise.events.alerts import AlertPoster, Webhook
 from penstock.supervise.events.assets import AirflowAssets, AssetPoster
 from penstock.supervise.events.poster import Poster
 from penstock.supervise.launchers.local import LocalLauncher
-from penstock.supervise.machine import Policy
 from penstock.supervise.supervisor import Supervisor
 from penstock.time.clock import SystemClock
 
@@ -33,10 +31,6 @@ _LOOK_EVERY = 10.0
 """Seconds between two looks at the configuration for roots that are new."""
 _POST_EVERY = 5.0
 """Seconds between two looks at what was published: batches of one look share an event."""
-_LEAST_SILENCE = 10.0
-"""Seconds; a heartbeat is due every two, and its way through storage that others use as well may take some."""
-_SPARE = 15.0
-"""Seconds beyond its deadline that a driver has to notice a stop and to leave Spark."""
 
 
 def serve(project: Project) -> None:
@@ -50,11 +44,11 @@ def serve(project: Project) -> None:
     launcher, looked = LocalLauncher(hidden=settings.variables()), -_LOOK_EVERY
     clock = SystemClock()
 
-    def policy(job: str, code: Path | None) -> Policy:
-        return _policy_of(Project(project.root, code).settings(job))
+    def settings_of(job: str, code: Path | None) -> Settings:
+        return Project(project.root, code).settings(job)
 
     def make(root: CheckpointFolder) -> Supervisor:
-        return Supervisor(root=root, project=project.root, launcher=launcher, policy=policy, clock=clock)
+        return Supervisor(root=root, project=project.root, launcher=launcher, settings_of=settings_of, clock=clock)
 
     while not asked.is_set():
         if clock.monotonic() - looked >= _LOOK_EVERY:
@@ -136,18 +130,3 @@ def look_for_roots(
     troubles.clear()
     troubles.update({job: str(trouble) for job, trouble in wrong.items()})
     return fresh
-
-
-def _policy_of(settings: Settings) -> Policy:
-    """Return the policy of `[supervise]`; a driver may take its own deadline to stop, and a little more."""
-    own = settings.supervise
-    return Policy(
-        backoff=own.backoff.micros,
-        backoff_max=max(own.backoff.micros, own.backoff_max.micros),
-        failures=own.failures_per_hour,
-        healthy_after=own.healthy_after.micros,
-        deadline=own.progress_within.micros,
-        start_within=own.start_within.micros,
-        stop_within=int((settings.run.deadline.seconds + GRACE + _SPARE) * 1_000_000),
-        silent=int(max(settings.run.takeover_after.seconds, _LEAST_SILENCE) * 1_000_000),
-    )

@@ -19,9 +19,10 @@ import structlog
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.config.settings import Settings
 from penstock.errors import PenstockError
 from penstock.supervise.launcher import Launcher, LaunchOrder
-from penstock.supervise.machine import Action, Exit, Life, Policy, not_launched, step
+from penstock.supervise.machine import Action, Exit, Life, not_launched, step
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
 from penstock.supervise.stream import Stream
 from penstock.supervise.versions import Versions
@@ -40,21 +41,21 @@ PATIENCE = 10.0
 class Supervisor:
     """Supervise the streams of one control root; `tick` is called every second or so.
 
-    `policy` gives a job's, by the folder of the code that runs, if any does, and may raise ConfigError: then the last
-    one that could be read holds.
+    `settings_of` gives a job's, by the folder of the code that runs, if any does, and may raise ConfigError: then the
+    last ones that could be read hold.
     """
 
     root: CheckpointFolder
     project: Path
     launcher: Launcher
-    policy: Callable[[str, Path | None], Policy]
+    settings_of: Callable[[str, Path | None], Settings]
     clock: Clock
     store: CheckpointStore = field(init=False)
     _lease: LeaseWatch = field(init=False)
     _versions: Versions = field(init=False)
     _watch: Watch = field(init=False)
     _leads: bool | None = None
-    _policies: dict[str, Policy] = field(default_factory=dict)
+    _settings: dict[str, Settings] = field(default_factory=dict)
     _troubled: dict[str, str] = field(default_factory=dict)
     _told: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _ignored: dict[str, str] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class Supervisor:
         if before.driver is None and before.is_over:
             return
         seen = self._watch.seen(job, before)
-        decided = step(before, seen, self._policy_of(job, before), self.clock.wall(), socket.gethostname())
+        decided = step(before, seen, self._settings_of(job, before), self.clock.wall(), socket.gethostname())
         after = decided.stream
         gone = before.driver if seen.life is Life.GONE else None
         if gone is not None and gone.handle is not None and not gone.foreign:
@@ -172,9 +173,9 @@ class Supervisor:
             ended = Exit(
                 code=why.exit_code if isinstance(why, PenstockError) else None, error=f"it could not be started: {why}"
             )
-            policy, now = self._policy_of(job, stream), self.clock.wall()
+            settings, now = self._settings_of(job, stream), self.clock.wall()
             # Where a command was faster, the driver that is looked for and not found counts as a failure all the same.
-            records.replace(stream, not_launched(stream, ended, policy, now))
+            records.replace(stream, not_launched(stream, ended, settings, now))
             return
         log.info("driver.launched", job=job, generation=slot.generation, version=version, **handle)
 
@@ -195,15 +196,15 @@ class Supervisor:
         except (PenstockError, OSError) as why:
             log.warning("versions.not_pruned", reason=str(why))
 
-    def _policy_of(self, job: str, stream: Stream) -> Policy:
-        """Return the policy of the code that runs: what is edited meanwhile, typos as well, counts later."""
+    def _settings_of(self, job: str, stream: Stream) -> Settings:
+        """Return the settings of the code that runs: what is edited meanwhile, typos as well, counts later."""
         code = self._versions.folder(stream.version) if stream.version is not None else None
         try:
-            self._policies[job] = self.policy(job, code if code is not None and code.is_dir() else None)
+            self._settings[job] = self.settings_of(job, code if code is not None and code.is_dir() else None)
         except PenstockError:
-            if job not in self._policies:
+            if job not in self._settings:
                 raise
-        return self._policies[job]
+        return self._settings[job]
 
     # --- logging -----------------------------------------------------------------------------
     def _tell(self, job: str, stream: Stream) -> None:

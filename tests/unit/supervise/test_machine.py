@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from policy_samples import POLICY, SECOND, holder
+from policy_samples import POLICY, SECOND, SETTINGS, holder
 
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
 from penstock.supervise.commands import Command, CommandResult, Verb, fold
-from penstock.supervise.machine import Action, Beat, Exit, Life, Policy, Seen, Step, step
+from penstock.supervise.machine import Action, Beat, Exit, Life, Seen, Step, step
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Stream, Wish
 
 HOUR = 3_600 * SECOND
@@ -32,7 +32,7 @@ def like(stream: Stream, **changes: object) -> Stream:
 
 def at(stream: Stream, seen: Seen, now: int = T) -> Step:
     """Step once."""
-    return step(stream, seen, POLICY, now, "h")
+    return step(stream, seen, SETTINGS, now, "h")
 
 
 # --- a driver that lives ------------------------------------------------------------------------
@@ -166,8 +166,10 @@ def test_an_end_leads_to(wish: Wish, exit_: dict[str, object], phase: Phase) -> 
 def test_pauses_double_up_to_the_longest() -> None:
     """The first is the shortest; a new driver starts when it is over, with a generation of its own."""
     stream, spans = RUNNING, []
+    budget = SETTINGS.supervise.model_copy(update={"failures_per_hour": 99})
+    forgiving = SETTINGS.model_copy(update={"supervise": budget})
     for _ in range(7):
-        down = step(like(stream, driver=SLOT), gone(), like_policy(failures=99), T, "h").stream
+        down = step(like(stream, driver=SLOT), gone(), forgiving, T, "h").stream
         assert down.until is not None
         spans.append((down.until - T) // SECOND)
         stream = down
@@ -175,13 +177,6 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert at(stream, Seen(), T + 59 * SECOND).action is Action.NOTHING
     up = at(stream, Seen(holder=holder(generation=5)), T + 60 * SECOND)
     assert (up.action, up.stream.generation, up.stream.restarts) == (Action.LAUNCH, 6, 1)
-
-
-def like_policy(**changes: int) -> Policy:
-    """Return the policy with changes."""
-    from dataclasses import replace
-
-    return replace(POLICY, **changes)
 
 
 def test_a_pause_from_before_the_clock_went_back_is_over() -> None:

@@ -6,7 +6,7 @@ from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from policy_samples import POLICY, SECOND, holder
+from policy_samples import SECOND, SETTINGS, holder
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.storage.memory import MemoryStore
@@ -103,7 +103,7 @@ class World(RuleBasedStateMachine):
         self.now += seconds * SECOND
         for g in self.far & self.silent.keys():
             self.silent[g] = 0 if self.alive.get(g) else self.silent[g] + seconds * SECOND
-        done = step(self.stream, self._seen(), POLICY, self.now, "h")
+        done = step(self.stream, self._seen(), SETTINGS, self.now, "h")
         if done.action is Action.LAUNCH:
             g = done.stream.generation
             assert g > max(self.launched, default=0)
@@ -131,7 +131,7 @@ class World(RuleBasedStateMachine):
         """Let a driver on another machine give no sign of life for a while; it may go on afterwards."""
         g = data.draw(st.sampled_from(sorted(self.far & self.silent.keys())))
         self.silent[g] += seconds * SECOND
-        self.stream = step(self.stream, self._seen(), POLICY, self.now, "h").stream
+        self.stream = step(self.stream, self._seen(), SETTINGS, self.now, "h").stream
 
     @precondition(lambda self: self.lost_launches)
     @rule()
@@ -190,7 +190,7 @@ class World(RuleBasedStateMachine):
         """A final phase is left by a command only, and nothing is left of a driver there."""
         if self.stream.is_over:
             assert self.stream.driver is None
-            assert step(self.stream, Seen(), POLICY, self.now + HOUR, "h").action is Action.NOTHING
+            assert step(self.stream, Seen(), SETTINGS, self.now + HOUR, "h").action is Action.NOTHING
 
     def teardown(self) -> None:
         """Let everything settle: what is wanted then is so, with one driver or none."""
@@ -211,7 +211,7 @@ class World(RuleBasedStateMachine):
             self.now += 30 * SECOND
             for g in self.far:
                 self.silent[g] = 0 if self.alive.get(g) else self.silent.get(g, 0) + 30 * SECOND
-            done = step(self.stream, self._seen(), POLICY, self.now, "h")
+            done = step(self.stream, self._seen(), SETTINGS, self.now, "h")
             if done.action is Action.LAUNCH:
                 self.alive[done.stream.generation] = False
             self.stream = done.stream

@@ -11,15 +11,16 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from policy_samples import POLICY, SECOND
+from policy_samples import SECOND, SETTINGS
 from structlog.testing import capture_logs
 from supervisor_samples import HANDLE, Drivers, ask, put, records
 
 from penstock.checkpoint.control_records import Records
+from penstock.config.settings import Settings
 from penstock.errors import ConfigError, EnvironmentUnfit
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Verb
-from penstock.supervise.machine import Exit, Life, Policy, Seen
+from penstock.supervise.machine import Exit, Life, Seen
 from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 from penstock.supervise.supervisor import Supervisor
 from penstock.supervise.versions import Versions
@@ -195,7 +196,7 @@ def test_no_record_ends_the_supervisor_or_the_care_for_another_stream(
         root=root / "root",
         project=root / "project",
         launcher=drivers,
-        policy=lambda _j, _c: POLICY,
+        settings_of=lambda _j, _c: SETTINGS,
         clock=ManualClock(),
     )
     slot = DriverSlot(generation=3, at=5, handle={"pid": junk, "start": junk, "host": socket.gethostname()})
@@ -226,12 +227,12 @@ def test_a_job_whose_configuration_cannot_be_read_does_not_stop_the_others(mine:
     """It is told once, and the next one is tended; the job starts when its file can be read again."""
     broken = {"a"}
 
-    def policy(job: str, _code: Path | None) -> Policy:
+    def settings_of(job: str, _code: Path | None) -> Settings:
         if job in broken:
             raise ConfigError(f"{job}.toml cannot be read")
-        return POLICY
+        return SETTINGS
 
-    mine.policy = policy
+    mine.settings_of = settings_of
     for job in ("a", "b"):
         ask(mine, Verb.START, job=job)
     with capture_logs() as events:
