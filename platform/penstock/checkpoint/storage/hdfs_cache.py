@@ -135,12 +135,8 @@ class Copy:
     """An open copy of a file on HDFS, for as long as it is mapped: its name may be gone."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        return self._descriptor
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def __del__(self) -> None:
         with suppress(AttributeError, OSError):
-            os.close(self._descriptor)
+            os.close(self.descriptor)

@@ -174,7 +174,7 @@ class HdfsFolder:
                 copy = Copy(place)
             except FileNotFoundError:  # let go by another process, which has no use for it
                 continue
-            data, status = map_open(copy, self, size)
+            data, status = map_open(copy.descriptor, self, size)
             return Mapped(data, _signature(status), partial(self._bring, copy))
 
     def signature(self) -> Signature | None:
@@ -316,7 +316,7 @@ class HdfsFolder:
         data = self._read_range(offset, size)
         with state_errors(str(self)):
             while data:
-                written = os.pwrite(copy.fileno(), data, offset)
+                written = os.pwrite(copy.descriptor, data, offset)
                 data, offset = data[written:], offset + written
         return True
 

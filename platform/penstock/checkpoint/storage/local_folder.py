@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PosixPath
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from penstock.checkpoint.storage.folder import CheckpointFolder, Mapped, Signature, corrupt
 from penstock.checkpoint.storage.local import LocalStore, make_durable, make_folders, storage_errors, sync
@@ -106,7 +106,7 @@ class LocalFolder(PosixPath):
     def map(self, size: int) -> Mapped:
         """Map the file."""
         with state_errors(str(self)), os.fdopen(os.open(self, _OLD), "rb", buffering=0) as file:
-            data, status = map_open(file, self, size)
+            data, status = map_open(file.fileno(), self, size)
         return Mapped(data, _signature(status), lambda _offset, _size: False)
 
     def signature(self) -> Signature | None:
@@ -223,16 +223,12 @@ class LocalFolder(PosixPath):
         """Keep everything: nothing here is a copy."""
 
 
-class _Open(Protocol):
-    def fileno(self) -> int: ...
-
-
-def map_open(file: _Open, place: CheckpointFolder, size: int) -> tuple[mmap.mmap, os.stat_result]:
+def map_open(descriptor: int, place: CheckpointFolder, size: int) -> tuple[mmap.mmap, os.stat_result]:
     """Map an open file that must have this size in bytes, or raise `CheckpointCorrupt`; return its status too."""
-    status = os.fstat(file.fileno())
+    status = os.fstat(descriptor)
     if status.st_size != size:
         raise corrupt(place, f"{status.st_size} bytes instead of {size}")
-    return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), status
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ), status
 
 
 def read_plain(path: Path, where: str) -> bytes:
