@@ -71,7 +71,8 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
     if (made := status.record.get("data_checkpoint")) is not None:
         yield from _data_checkpoint(made)
     if status.held:
-        yield "held", f"{_ids(status.held)} (penstock held {status.job} list)"
+        noun = "batch" if len(status.held) == 1 else "batches"
+        yield "held", f"{noun} {', '.join(map(str, status.held))} (penstock held {status.job} list)"
     if status.error is not None:
         code = f"{status.error['code']} " if status.error.get("code") else ""
         place = f" ({status.error['where']})" if status.error.get("where") else ""
@@ -111,7 +112,3 @@ def _data_checkpoint(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _by_name(counts: Mapping[str, int]) -> str:
     return " + ".join(f"{n:,} {name}" for name, n in counts.items()) or "0"
-
-
-def _ids(batches: tuple[int, ...]) -> str:
-    return f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"

@@ -43,8 +43,12 @@ class Versions:
             target = self.folder(name)
             if target.is_dir():
                 os.utime(target)
-            else:
-                _settle(fresh, target)
+                return name
+            try:
+                fresh.rename(target)
+            except OSError:
+                if not target.is_dir():  # else another supervisor was faster with the same
+                    raise
             return name
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -59,14 +63,6 @@ class Versions:
         for old in versions[:-_KEPT]:
             if old.name not in used:
                 shutil.rmtree(old, ignore_errors=True)
-
-
-def _settle(fresh: Path, target: Path) -> None:
-    try:
-        fresh.rename(target)
-    except OSError:
-        if not target.is_dir():  # else another supervisor was faster with the same
-            raise
 
 
 def _digest(folder: Path) -> str:

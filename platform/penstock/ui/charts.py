@@ -52,10 +52,11 @@ def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
     batches = [batch for batch in view.batches if not batch.undone]
     if not batches:
         return []
+    left = {"left": tuple(spent[n].left if (n := batch.report.batch) in spent else None for batch in batches)}
     charts = [
         _chart(batches, "took", "Batch duration by phase", "ms", _phases(batches, spent), stacked=True),
         _chart(batches, "rows", "Rows a batch", "rows", _rows(batches)),
-        _chart(batches, "lag", "Rows left in the sources", "rows", _left(batches, spent)),
+        _chart(batches, "lag", "Rows left in the sources", "rows", left),
         _watermarks(view, batches),
         _chart(batches, "state", "Size of the state", "bytes", _sizes(batches)),
     ]
@@ -101,10 +102,6 @@ def _rows(batches: Sequence[KeptCheckpoint]) -> dict[str, Values]:
     series = {name: tuple(map(float, values)) for name, values in counts.items()}
     # A line that never leaves the ground is noise, but for the two that every stream has.
     return {name: values for name, values in series.items() if name in ("read", "output") or any(values)}
-
-
-def _left(batches: Sequence[KeptCheckpoint], spent: Mapping[int, Spent]) -> dict[str, Values]:
-    return {"left": tuple(spent[n].left if (n := b.report.batch) in spent else None for b in batches)}
 
 
 def _watermarks(view: JobView, batches: Sequence[KeptCheckpoint]) -> Chart:

@@ -156,9 +156,9 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Checkpo
     refused: tuple[str, ...] = ()
     if rewrite.snapshot is not None:
         snapshot = rewrite.snapshot
-        if TIMERS not in work.tables and any(
-            _has_rows(root.parent, rewrite.step, name) for name in snapshot.timer_files
-        ):
+        timers = table_path(root.parent, rewrite.step, TIMERS)
+        rows = (pq.read_metadata((timers / name).fetch()).num_rows for name in snapshot.timer_files)
+        if TIMERS not in work.tables and any(rows):
             refused = ("timers wait in it, which only map_with_state fires",)
         if snapshot.files:
             stored = pq.read_schema((table_path(root.parent, rewrite.step) / next(iter(snapshot.files))).fetch())
@@ -176,10 +176,6 @@ def refuse_unfit(rewrite: StepRewrite, work: Step, commit: Commit, root: Checkpo
             refused = refused or (work.lost(state) if rewrite.table is not None else work.evolution(state).refused)
     if refused:
         raise StepsChanged(f"step {rewrite.step!r} cannot resume from its state: {'; '.join(refused)}")
-
-
-def _has_rows(folder: CheckpointFolder, step: str, file: str) -> bool:
-    return bool(pq.read_metadata((table_path(folder, step, TIMERS) / file).fetch()).num_rows)
 
 
 def _typed(work: Step, table: str, frame: DataFrame, what: str, *, older: bool) -> DataFrame:

@@ -79,7 +79,9 @@ class LocalLauncher:
     def _started(self, order: LaunchOrder, events: Path, errors: Path, scratch: str) -> Handle:
         words, environment = _program(order, Path(scratch))
         with events.open("ab") as out, errors.open("ab") as err:
-            _drop_old(order.logs)
+            for suffix in (".jsonl", ".log"):
+                for path in sorted(order.logs.glob(f"*{suffix}"))[:-_KEPT_LOGS]:
+                    path.unlink(missing_ok=True)
             child = subprocess.Popen(  # noqa: S603 - our own program, and words that were checked
                 words,
                 cwd=order.project,
@@ -225,12 +227,6 @@ def _last_line(path: Path) -> str | None:
     except OSError:
         return None
     return next((line.strip() for line in reversed(lines) if line.strip()), None)
-
-
-def _drop_old(logs: Path) -> None:
-    for suffix in (".jsonl", ".log"):
-        for path in sorted(logs.glob(f"*{suffix}"))[:-_KEPT_LOGS]:
-            path.unlink(missing_ok=True)
 
 
 def _behind(words: list[str], name: str) -> list[str]:
