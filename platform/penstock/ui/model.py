@@ -15,7 +15,7 @@ from penstock.checkpoint.log.entries import END_OF_TIME, Commit
 from penstock.errors import PenstockError
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.supervise.stream import Limits, Phase, Stream
-from penstock.ui.ends import SinkEnd, SourceEnd, sinks_of, sources_of
+from penstock.ui.commits import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.flow import Flow, flow_of
 from penstock.ui.formatting import finite, total
 

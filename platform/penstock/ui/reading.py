@@ -25,7 +25,7 @@ from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Limits, Stream
 from penstock.time.clock import Clock
-from penstock.ui.gates import Gate, gates_of
+from penstock.ui.commits import Gate, gates_of
 from penstock.ui.model import JobView, Reading, Tone, Trouble, view_of
 from penstock.ui.restarting import RestartFacts
 

@@ -16,8 +16,8 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 
 from penstock.checkpoint.roots import REPORTED
 from penstock.runtime.process.project import Project
+from penstock.ui.commits import Gate, read_reported
 from penstock.ui.files import DOCS_INDEX, INDEX, TYPES, docs_pages, find_report
-from penstock.ui.gates import Gate, read_reported
 from penstock.ui.model import Trouble
 from penstock.ui.reading import NEWEST, Broken, Remembered, read_gates, reports_of
 from penstock.ui.rendering import NOTHING, Renderer, encoded, reported

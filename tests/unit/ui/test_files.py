@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-from checkpoint_samples import commit
 from project_samples import make_project
 from report_samples import a_month
 from ui_site import NOW, Site, words_of
@@ -16,8 +15,8 @@ from penstock.quality.reports import docs
 from penstock.quality.reports.judge import Judged
 from penstock.quality.reports.published import Window
 from penstock.quality.reports.summary import noted
+from penstock.ui.commits import Reported, read_reported
 from penstock.ui.files import find_report, has_reports
-from penstock.ui.gates import Reported, gates_of, read_reported
 from penstock.ui.report_pages import tidied, with_bar
 
 VALIDATION = "docs/validations/gate/r1/t/window 2.html"
@@ -142,17 +141,6 @@ def test_a_report_stands_beside_what_the_gates_decided(site, folder):
     assert "gate 24 10 2 4 2 failed, quarantine (of 2 batches, rows too)" in text
     assert text.endswith("History")
     assert "Decisions of the gates" not in site.text("/reports/orders/runs/r1.html")
-
-
-def test_totals_go_before_the_batches_that_are_kept():
-    """They are of all batches; where a batch of an older version is in force there are none."""
-    old = commit(1, verdicts=[JUDGED], **GATED)
-    new = commit(2, totals={"check:gate": {"in": 900, "published": 800, "quarantined": 100}}, **GATED)
-    [before], [after] = gates_of([old]), gates_of([old, new])
-    assert (before.rows["quarantined"], before.in_all) == (5, False)
-    assert (after.rows, after.in_all) == ({"published": 800, "quarantined": 100, "dropped": 0, "held": 0}, True)
-    assert (after.units, after.kept) == ({"failed, quarantine": 1}, 2)
-    assert gates_of([]) == []
 
 
 def test_the_list_says_how_each_job_stands(site, folder):
