@@ -53,36 +53,25 @@ def charts_of(view: JobView, spent: Mapping[int, Spent]) -> list[Chart]:
     if not batches:
         return []
     left = {"left": tuple(spent[n].left if (n := batch.report.batch) in spent else None for batch in batches)}
-    charts = [
-        _chart(batches, "took", "Batch duration by phase", "ms", _phases(batches, spent), stacked=True),
-        _chart(batches, "rows", "Rows a batch", "rows", _rows(batches)),
-        _chart(batches, "lag", "Rows left in the sources", "rows", left),
-        _watermarks(view, batches),
-        _chart(batches, "state", "Size of the state", "bytes", _sizes(batches)),
-    ]
-    return [chart for chart in charts if chart.series]
-
-
-def _chart(
-    batches: Sequence[KeptCheckpoint],
-    name: str,
-    title: str,
-    unit: str,
-    series: Mapping[str, Values],
-    *,
-    stacked: bool = False,
-) -> Chart:
-    known = {label: values for label, values in series.items() if any(value is not None for value in values)}
-    return Chart(
-        name=name,
-        title=title,
-        unit=unit,
-        stacked=stacked,
-        series=known,
-        says=_in_words(unit, known),
-        times=tuple(batch.report.time / _SECOND for batch in batches),
-        batches=tuple(batch.report.batch for batch in batches),
+    pictures = (
+        ("took", "Batch duration by phase", "ms", _phases(batches, spent)),
+        ("rows", "Rows a batch", "rows", _rows(batches)),
+        ("lag", "Rows left in the sources", "rows", left),
+        ("watermark", *_watermarks(view, batches)),
+        ("state", "Size of the state", "bytes", _sizes(batches)),
     )
+    times = tuple(batch.report.time / _SECOND for batch in batches)
+    numbers = tuple(batch.report.batch for batch in batches)
+    charts = []
+    for name, title, unit, series in pictures:
+        known = {label: values for label, values in series.items() if any(value is not None for value in values)}
+        if known:
+            drawn = Chart(
+                name=name, title=title, unit=unit, says=_in_words(unit, known), series=known, times=times,
+                batches=numbers, stacked=name == "took",
+            )  # fmt: skip
+            charts.append(drawn)
+    return charts
 
 
 def _phases(batches: Sequence[KeptCheckpoint], spent: Mapping[int, Spent]) -> dict[str, Values]:
@@ -104,8 +93,11 @@ def _rows(batches: Sequence[KeptCheckpoint]) -> dict[str, Values]:
     return {name: values for name, values in series.items() if name in ("read", "output") or any(values)}
 
 
-def _watermarks(view: JobView, batches: Sequence[KeptCheckpoint]) -> Chart:
-    """Return the batch's time minus each step's watermark, in seconds; with old data, the watermark itself."""
+def _watermarks(view: JobView, batches: Sequence[KeptCheckpoint]) -> tuple[str, str, dict[str, Values]]:
+    """Return the batch's time minus each step's watermark, in seconds; with old data, the watermark itself.
+
+    The title and the unit come before them.
+    """
     steps = dict.fromkeys(step for batch in batches for step in batch.report.watermarks)
     old = view.is_replay
     series: dict[str, Values] = {}
@@ -115,8 +107,7 @@ def _watermarks(view: JobView, batches: Sequence[KeptCheckpoint]) -> Chart:
             None if mark is None or mark >= END_OF_TIME else (mark if old else batch.report.time - mark) / _SECOND
             for batch, mark in zip(batches, marks, strict=True)
         )
-    title, unit = ("Watermark", "moment") if old else ("Watermark delay", "seconds")
-    return _chart(batches, "watermark", title, unit, series)
+    return ("Watermark", "moment", series) if old else ("Watermark delay", "seconds", series)
 
 
 def _sizes(batches: Sequence[KeptCheckpoint]) -> dict[str, Values]:
