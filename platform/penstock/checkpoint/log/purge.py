@@ -2,8 +2,8 @@
 
 A purge deletes entries before the last Compaction but one that neither of the last two names, and that have a milestone
 after them. It deletes the newest first, so that older entries that must stay never stop it. A Takeover goes only with
-the Release before it. After any other entry, its slot is the next one of a driver that may still sleep, and only the
-Takeover there fences that driver (decision 58).
+the Release before it, or alone where that one is a milestone, which stays. After any other entry, its slot is the next
+one of a driver that may still sleep, and only the Takeover there fences that driver (decision 58).
 The rules look at entries that never change, so a purge may be repeated, interrupted, or run late by a fenced driver.
 """
 
@@ -25,7 +25,7 @@ BURST = 128
 """Entries that who leaves the log looks at: twice what was appended since the last Compaction, so that a job that only
 ever runs for a moment catches up too."""
 
-_DELETED = {"offsets", "commit", "restore", "save", "unsave", "void", "release", "compaction"}
+_DELETED = {"offsets", "commit", "restore", "save", "unsave", "void", "release", "compaction", "takeover"}
 
 
 @dataclass(slots=True)
@@ -68,6 +68,9 @@ class Purge:
             self._todo = [slot for slot in log.slots.listed() if log.slots.expendable(slot, seen)]
             self._listed_for = milestone
 
+    def _follows_a_milestone_release(self, slot: int) -> bool:
+        return not (slot - 1) % self.log.slots.strides[0] and isinstance(self._read(slot - 1), Release)
+
     def _judge(self, newest: int | None) -> None:
         """Read the last two Compactions, if they are not known; where one cannot be read, nothing goes."""
         if newest is None or any(known.placed.slot == newest for known in self._compactions[:1]):
@@ -98,6 +101,8 @@ class Purge:
         if isinstance(entry, Restore) and entry.truncate and min(saves, default=slot) < slot:
             return 0  # it says that rows of what was saved before it are in their tables no more
         slots = [slot]
+        if isinstance(entry, Takeover) and not self._follows_a_milestone_release(slot):
+            return 0
         if isinstance(entry, Release) and isinstance(self._read(slot + 1), Takeover):
             if slot + 1 in self._needed:
                 return 0  # together, later

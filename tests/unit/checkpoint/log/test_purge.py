@@ -57,6 +57,22 @@ def test_what_no_compaction_names_goes_and_nothing_else() -> None:
 
 
 @pytest.mark.fault("F30")
+def test_of_runs_that_end_by_themselves_no_takeover_stays() -> None:
+    """Also where the Release before it is a milestone: each start would read what stays, one more in 4,096 slots."""
+    store = MemoryStore()
+    log = Log(store, stride=8)
+    for number in range(200):
+        owned = own(log, f"w{number}")
+        run_batch(owned, number, floor=max(0, number - 2))
+        compact(log, owned, every=16)
+        Purge(log).run(owned.compaction, at_most=ALL)
+        leave(owned)
+    kept = {slot for slot in slots(store) if slot % 8}
+    assert min(kept) > max(kept) - 64
+    assert recover(log).next_batch == 200
+
+
+@pytest.mark.fault("F30")
 @pytest.mark.parametrize("compactions", [0, 1])
 def test_before_the_second_compaction_nothing_goes(compactions: int) -> None:
     """If the only one could not be read, all that it embeds would be lost."""
