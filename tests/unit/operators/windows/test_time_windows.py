@@ -318,6 +318,8 @@ def test_a_jump_of_the_watermark_makes_so_many_windows_at_a_time(monkeypatch):
     made = step(engine.memory, [], spec, late_watermark=10**6, close_watermark=10**6)
     held, rows, counted, before = [], 0, 0, None
     for piece in made:
+        if not isinstance(piece, pa.Table):
+            continue
         ends = piece["window_end"].cast(pa.int64()).to_numpy()
         assert (np.diff(np.r_[ends if before is None else (before, *ends)]) == 1).all()
         before, rows, counted = int(ends[-1]), rows + piece.num_rows, counted + int(piece["n"].to_numpy().sum())
