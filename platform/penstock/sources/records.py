@@ -228,15 +228,17 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _cast_slowly(column: pa.ChunkedArray, field: pa.Field, errors: dict[int, str]) -> pa.ChunkedArray:
-    values = []
-    for i, value in enumerate(column):
+    cast: list[pa.Array] = []
+    for i in range(len(column)):
         try:
-            values.append(_cast(pa.chunked_array([[value.as_py()]], column.type), field.type)[0].as_py())
+            cast.extend(
+                _cast(column.take([i]), field.type).chunks
+            )  # a slice of a map would be cast with its neighbours
         except pa.ArrowInvalid:
-            shown = f"column {field.name!r}: {_shown(value.as_py())} does not fit {_spark_name(field.type)}"
+            shown = f"column {field.name!r}: {_shown(column[i].as_py())} does not fit {_spark_name(field.type)}"
             errors.setdefault(i, shown)
-            values.append(None)
-    return pa.chunked_array([pa.array(values, field.type)])
+            cast.append(pa.nulls(1, field.type))
+    return pa.chunked_array(cast, field.type)
 
 
 def in_micros(table: pa.Table, *, utc: bool = False) -> pa.Table:
