@@ -81,7 +81,7 @@ archive: packages
 
 # The HDFS that tests start. Tests fetch it too; here what goes wrong is told before they run.
 servers: packages
-	@$(venv) -m tools.jars hdfs
+	@$(venv) -m tools.jars hdfs kafka
 
 mypy: packages
 	@$(venv) -m mypy

@@ -128,6 +128,19 @@ def spark() -> Any:
 
 
 @pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return the one Kafka of a test process, up; four seconds to start."""
+    from tools.kafka_server import KafkaServer
+
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return the one HDFS of a test process, up and out of safe mode; six seconds to start."""
     from tools.hdfs_server import HdfsServer
@@ -138,3 +151,9 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield server
     finally:
         server.end()
+
+
+@pytest.fixture
+def topic(kafka: Any) -> str:
+    """Return a name that no topic has had."""
+    return str(kafka.new_name())

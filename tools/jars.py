@@ -1,8 +1,8 @@
 """Bring the jars of a clone up to date; at once done where all are there and right.
 
 Run as `python -m tools.jars` for those of Spark, which any project needs (`penstock.runtime.spark.jars`), and as
-`python -m tools.jars hdfs` for the HDFS that tests start: 40 MB that only who runs the tests needs.
-`conf/ivy-hdfs.xml` says which those are, `conf/jars-hdfs.sha256` what their bytes must be.
+`python -m tools.jars hdfs kafka` for the servers that tests start: 90 MB that only who runs the tests needs.
+`conf/ivy-hdfs.xml` says which those are, `conf/jars-hdfs.sha256` what their bytes must be; so for Kafka.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".jars"
 SPARK = delta_jars(FOLDER)
 HDFS = Jars(FOLDER / "hdfs", ROOT / "conf" / "ivy-hdfs.xml", ROOT / "conf" / "jars-hdfs.sha256")
+KAFKA = Jars(FOLDER / "kafka", ROOT / "conf" / "ivy-kafka.xml", ROOT / "conf" / "jars-kafka.sha256")
 
 
 def main(args: Sequence[str] = ()) -> int:
     """Print each jar that is not as it must be."""
-    jars = HDFS if list(args) == ["hdfs"] else SPARK
+    return max(_bring({"hdfs": HDFS, "kafka": KAFKA}[server]) for server in args) if args else _bring(SPARK)
+
+
+def _bring(jars: Jars) -> int:
     place = jars.folder.relative_to(FOLDER.parent)
     if not are_there(jars):
         print(f"setup: {len(jars.wanted())} jars by Ivy into {place}/", flush=True)

@@ -133,6 +133,49 @@ class SortedCopyDamaged(SourceError):
     exit_code = EXIT_RETRY
 
 
+class SourceUnavailable(SourceError):
+    """The server of a source does not answer."""
+
+    code = "PEN-SRC-009"
+    remedy = "Wait for the server; nothing was lost and a later start resumes."
+    exit_code = EXIT_RETRY
+
+
+class SourceGap(SourceChanged):
+    """Records that the job has not read are gone from the source."""
+
+    code = "PEN-SRC-010"
+    remedy = "Skip them with on_gap=OnGap.SKIP. They are lost, and the log of the job says which they are."
+
+
+class FixedRangeGone(SourceGap):
+    """Records of a batch that is fixed and not committed are gone from the source."""
+
+    code = "PEN-SRC-014"
+    remedy = "Set on_gap=OnGap.SKIP, and restore the newest checkpoint: the batch is planned again, without them."
+
+
+class TopicReplaced(SourceChanged):
+    """A topic has the name of one that the job has read, and is another."""
+
+    code = "PEN-SRC-011"
+    remedy = "Read the new topic from its beginning with --from empty, or give the job the old one back."
+
+
+class TopicNotFound(SourceError, LookupError):
+    """No topic has this name, or the user may not describe it."""
+
+    code = "PEN-SRC-012"
+    remedy = "Correct the name, create the topic, or permit the user to describe it."
+
+
+class SourceRefused(SourceError, PermissionError):
+    """The server of a source refuses the user or its settings."""
+
+    code = "PEN-SRC-013"
+    remedy = "Correct the credentials, the permissions or the options of the source."
+
+
 class UserFunctionError(PenstockError):
     """A function or an expression of the job raised."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnError", "OnFail"]
+__all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnError", "OnFail", "OnGap"]
 
 
 class OnFail(Enum):
@@ -36,6 +36,13 @@ class OnEnd(Enum):
 
     CLOSE = "close"
     KEEP_OPEN = "keep_open"
+
+
+class OnGap(Enum):
+    """The policy for records that are gone before they were read (SEMANTICS 9.2): the job stops, or reads on."""
+
+    FAIL = "fail"
+    SKIP = "skip"
 
 
 class OnError(Enum):

@@ -22,7 +22,15 @@ from typing import Any
 
 from penstock.config.settings import Settings
 from penstock.config.values import is_local
-from penstock.errors import CommitUnknown, EnvironmentUnfit, GateStopped, PenstockError, StorageFull, StorageUnavailable
+from penstock.errors import (
+    CommitUnknown,
+    EnvironmentUnfit,
+    GateStopped,
+    PenstockError,
+    SourceUnavailable,
+    StorageFull,
+    StorageUnavailable,
+)
 from penstock.runtime.process.os_processes import (
     argv_of,
     environment_of,
@@ -42,7 +50,7 @@ from penstock.supervise.stream import DriverSlot
 
 __all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit", "submit_environment", "submit_words"]
 
-_STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code)
+_STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code, SourceUnavailable.code)
 _DYING = 20.0
 """Seconds that killed processes have to be gone."""
 _TAIL = 64 * 2**10

@@ -1,0 +1,193 @@
+"""Jobs read a topic that is written meanwhile: each record once, through crashes and a broker that goes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from harness_jobs import plain
+
+from penstock import Job, agg, seconds
+from penstock.checkpoint.log.entries import Offsets
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.errors import EXIT_RETRY, FixedRangeGone, SourceGap, SourceUnavailable, TopicNotFound, TopicReplaced
+from penstock.graph.policies import OnGap
+from penstock.runtime.driver.loop import DriverSettings
+from penstock.sinks import Delta, MemorySink
+from penstock.sources import Json, Kafka
+from penstock.sources.backlog import ReadLimit
+from penstock.testing import Crashed, Harness
+from penstock.windows import Tumbling
+from tools.kafka_server import KafkaServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+HOOKS = [
+    ("FixOffsets", "after"), ("Compute", "before"), ("Compute", "after"), ("CommitBatch", "after"),
+    ("PublishSinks", "after"), ("AckSources", "before"),
+]  # fmt: skip
+
+
+def job_of(servers: str, topic: str, folder: Path, **more: Any) -> Job:
+    """Return a job that copies orders into Delta, counts them by user in windows, and keeps what is undecodable."""
+    job = Job("orders", partitions=2)
+    source = Kafka(
+        [topic], servers=servers, format=Json("user string, at timestamp, n int"), with_columns=["_partition", "_offset"],
+        splits=2, group=f"lag-{topic}", **more,
+    )  # fmt: skip
+    orders = job.source("orders", source, event_time="at", max_out_of_order=seconds(5))
+    orders.write("copy", Delta(folder / "copy"))
+    windows = orders.key_by("user").window("by_user", Tumbling(seconds(10)).drop_late())
+    windows.aggregate(n=agg.count(), total=agg.sum("n")).write("sums", MemorySink())
+    job.quarantine("orders").select("_partition", "_position", "_reason", "_raw").write("bad", MemorySink())
+    return job
+
+
+def record(user: str, second: float, n: int = 1) -> bytes:
+    return json.dumps({"user": user, "at": f"1970-01-01T00:{second // 60:02.0f}:{second % 60:06.3f}Z", "n": n}).encode()
+
+
+def copied(folder: Path) -> list[tuple[int, int]]:
+    """Return partition and offset of all rows in the table."""
+    table = DeltaTable(str(folder / "copy")).to_pyarrow_table()
+    return sorted(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
+
+
+def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """Written while the job runs, into partitions of their own pace, with some that cannot be decoded."""
+    kafka.create(topic, 3)
+    rng = random.Random(7)
+    written = dict.fromkeys(range(3), 0)
+    bad: set[tuple[int, int]] = set()
+    limit = DriverSettings(limit=lambda: ReadLimit(rows=40))
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root", settings=limit) as h:
+        for stage, when in [*HOOKS, *HOOKS]:
+            for partition in range(3):
+                records = [record(rng.choice("abc"), written[partition] + i) for i in range(rng.randrange(1, 15))]
+                if rng.random() < 0.5:
+                    records[-1] = b'{"user": 5}'
+                    bad.add((partition, written[partition] + len(records) - 1))
+                kafka.produce(topic, records, partition)
+                written[partition] += len(records)
+            h.crash_at(stage, when)
+            with pytest.raises(Crashed):
+                h.batch()
+            h.restart()
+        h.batch()
+        position = h.commit().sources["orders"].position
+        sums = h.output()["sums"]
+        quarantined = h.output()["bad"]
+    every = {(partition, offset) for partition, n in written.items() for offset in range(n)}
+    assert copied(tmp_path) == sorted(every - bad)
+    assert position["topics"][topic]["offsets"] == {str(partition): n for partition, n in written.items()}
+    assert len({(user, start) for user, start, *_ in plain(sums)}) == len(sums), "no window twice"
+    assert {(int(row["_partition"]), row["_position"]) for row in quarantined} == bad
+
+
+def test_each_partition_has_a_watermark(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """SEMANTICS 2.1: the slowest holds windows open; one that was never read holds them from the beginning of time."""
+    kafka.create(topic, 2)
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
+        kafka.produce(topic, [record("a", 1), record("a", 40)], 0)
+        assert h.batch()["sums"] == []
+        kafka.produce(topic, [record("b", 2), record("b", 15.5)], 1)
+        assert plain(h.batch()["sums"]) == [("a", 0.0, 10.0, 1, 1), ("b", 0.0, 10.0, 1, 1)]
+        assert set(h.commit().sources["orders"].partitions) == {f"{topic}-0", f"{topic}-1"}
+
+
+@pytest.mark.remedy("PEN-SRC-009")
+def test_a_broker_that_goes_ends_the_driver_for_a_retry_and_loses_nothing(tmp_path: Path) -> None:
+    """As HDFS does: exit code 75, nothing committed, and the next driver goes on."""
+    server = KafkaServer(tmp_path / "kafka")
+    server.start()
+    try:
+        server.create("t")
+        server.produce("t", [record("a", n) for n in range(5)])
+        with Harness(job_of(server.address, "t", tmp_path), tmp_path / "root") as h:
+            h.batch()
+            server.kill()
+            with pytest.raises(SourceUnavailable) as away:
+                h.batch()
+            assert away.value.exit_code == EXIT_RETRY
+            server.start_broker()
+            server.wait()
+            server.produce("t", [record("a", n) for n in range(5, 9)])
+            h.restart()
+            h.batch()
+        assert copied(tmp_path) == [(0, n) for n in range(9)]
+    finally:
+        server.end()
+
+
+@pytest.mark.remedy("PEN-SRC-012")
+def test_a_topic_that_is_not_there_is_named_at_the_start(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """Before the first batch; once it is there, the job runs."""
+    with pytest.raises(TopicNotFound, match=topic), Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root"):
+        pass
+    kafka.create(topic)
+    kafka.produce(topic, [record("a", 1)])
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
+        h.batch()
+    assert copied(tmp_path) == [(0, 0)]
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.remedy("PEN-SRC-011")
+def test_a_topic_that_was_created_again_is_read_from_its_beginning(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """A restore of nothing, as `--from empty` does it."""
+    kafka.create(topic)
+    kafka.produce(topic, [record("a", n) for n in range(3)])
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
+        h.batch()
+        kafka.delete(topic)
+        kafka.create(topic)
+        kafka.produce(topic, [record("a", n) for n in range(5)])
+        with pytest.raises(TopicReplaced, match=topic):
+            h.batch()
+        h.restore(empty=True)
+        h.batch()
+        assert h.commit().sources["orders"].position["topics"][topic]["offsets"] == {"0": 5}
+
+
+@pytest.mark.fault("F33")
+@pytest.mark.remedy("PEN-SRC-010")
+def test_records_that_are_gone_are_skipped_when_the_job_says_so(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """SEMANTICS 9.2: and the span in the log says which."""
+    kafka.create(topic)
+    kafka.produce(topic, [record("a", n) for n in range(3)])
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
+        h.batch()
+        kafka.produce(topic, [record("a", n) for n in range(3, 9)])
+        kafka.delete_before(topic, 0, 6)
+        with pytest.raises(SourceGap, match=f"offset 3 of {topic}-0 is wanted, and the topic has 6 to 9"):
+            h.batch()
+        h.restart(job_of(kafka.address, topic, tmp_path, on_gap=OnGap.SKIP))
+        h.batch()
+        log = Log(LocalFolder(tmp_path / "root" / "orders").store())
+        newest = next(entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Offsets))
+        assert newest.ranges["orders"]["span"]["skipped"] == [[f"{topic}-0", 3, 6]]
+    assert copied(tmp_path) == [(0, n) for n in (0, 1, 2, 6, 7, 8)]
+
+
+@pytest.mark.remedy("PEN-SRC-014")
+def test_a_fixed_batch_whose_records_are_gone_is_planned_again(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """SEMANTICS 9.1, 9.2: what was fixed must replay, or the job says which offsets it wants."""
+    kafka.create(topic)
+    kafka.produce(topic, [record("a", 0)])
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
+        h.batch()
+        kafka.produce(topic, [record("a", n) for n in range(1, 5)])
+        h.crash_at("Compute", "before")
+        with pytest.raises(Crashed):
+            h.batch()
+        kafka.delete_before(topic, 0, 3)
+        with pytest.raises(FixedRangeGone, match=f"offset 1 of {topic}-0 is wanted, and the topic has 3 to 5"):
+            h.restart()
+        h.restore(batch=0, job=job_of(kafka.address, topic, tmp_path, on_gap=OnGap.SKIP))
+        h.batch()
+    assert copied(tmp_path) == [(0, n) for n in (0, 3, 4)]

@@ -1,0 +1,36 @@
+"""Read topics of a real broker as the driver and the tasks do, without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from source_contract import read
+from source_reading import end_of_batch
+
+from penstock.sources import Json, Kafka
+from penstock.sources.kafka import KafkaReader
+
+__all__ = ["FOR_EVER", "all_rows", "numbers", "reader_of"]
+
+FOR_EVER = {"retention.ms": "-1"}
+"""A topic that keeps records also where their timestamps are years old."""
+SCHEMA = pa.schema([("k", pa.int64())])
+
+
+def reader_of(kafka: Any, *topics: str, form: Any = None, **more: Any) -> KafkaReader:
+    """Return the reader of topics of JSON with a number k; without Spark, whose part is the DDL."""
+    source = Kafka(topics or None, servers=kafka.address, format=form or Json("k long"), **more)
+    reader = KafkaReader(source, SCHEMA if form is None else form.columns())
+    reader.topics_now()
+    return reader
+
+
+def numbers(*values: int) -> list[bytes]:
+    """Return records of JSON with these numbers as k."""
+    return [b'{"k": %d}' % value for value in values]
+
+
+def all_rows(reader: KafkaReader, splits: int = 1) -> pa.Table:
+    """Return the rows of one batch from the beginning."""
+    return read(reader, reader.span(None, end_of_batch(reader, None)), splits)

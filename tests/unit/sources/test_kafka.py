@@ -1,0 +1,196 @@
+"""Topics are read by explicit ranges, on a real broker (SEMANTICS 2.1, 9.1 to 9.3)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import NewPartitions
+from kafka_reading import FOR_EVER, all_rows, numbers, reader_of
+from source_contract import Feed, Grow, SourceContract, read
+from source_reading import end_of_batch
+
+from penstock.errors import (
+    ConfigError,
+    SourceGap,
+    TopicNotFound,
+    TopicReplaced,
+)
+from penstock.graph.policies import OnGap
+from penstock.sources import Kafka, Start
+from penstock.sources.backlog import ReadLimit
+from penstock.sources.formats import Text
+from penstock.sources.kafka import KafkaReader
+from tools.waiting import until
+
+pytestmark = pytest.mark.integration
+
+
+class TestKafka(SourceContract):
+    """A topic of three partitions, by key."""
+
+    @pytest.fixture
+    def feed(self, kafka: Any) -> Feed:
+        def make(rows: int) -> KafkaReader:
+            name = kafka.new_name()
+            kafka.create(name, 3)
+            for partition in range(3):
+                kafka.produce(name, numbers(*range(partition, rows, 3)), partition)
+            reader = reader_of(kafka, name)
+            self.written = rows
+            return reader
+
+        return make
+
+    @pytest.fixture
+    def grow(self, kafka: Any) -> Grow:
+        def more(reader: Any, rows: int) -> None:
+            for k in range(self.written, self.written + rows):
+                kafka.produce(reader.spec.topics[0], numbers(k), k % 3)
+            self.written += rows
+
+        return more
+
+
+# --- what goes wrong -------------------------------------------------------------------------
+
+
+@pytest.mark.fault("F33")
+def test_records_that_are_gone_stop_the_job_or_are_skipped_by_name(kafka: Any, topic: str) -> None:
+    """SEMANTICS 9.2: with what is wanted and what there is; the span says what was skipped."""
+    kafka.create(topic, 2)
+    kafka.produce(topic, numbers(0, 1, 2, 3, 4, 5), 1)
+    reader = reader_of(kafka, topic)
+    after = end_of_batch(reader, None, ReadLimit(rows=2))
+    fixed = reader.span(after, end_of_batch(reader, after))
+    kafka.delete_before(topic, 1, 4)
+    for ask in (lambda: reader.backlog(after), lambda: reader.verify(fixed), lambda: read(reader, fixed)):
+        with pytest.raises(SourceGap) as gap:
+            ask()
+        assert "2" in str(gap.value)
+    with pytest.raises(SourceGap, match=f"offset 2 of {topic}-1 is wanted, and the topic has 4 to 6: 2 are lost"):
+        reader.backlog(after)
+    skipping = reader_of(kafka, topic, on_gap=OnGap.SKIP)
+    span = skipping.span(after, end_of_batch(skipping, after))
+    assert span["skipped"] == [[f"{topic}-1", 2, 4]]
+    assert read(skipping, span)["k"].to_pylist() == [4, 5]
+
+
+@pytest.mark.fault("F34")
+def test_a_topic_that_was_made_again_is_another_one(kafka: Any, topic: str) -> None:
+    """Its offsets would be read as if they followed."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(*range(5)))
+    reader = reader_of(kafka, topic, on_gap=OnGap.SKIP)
+    after = end_of_batch(reader, None)
+    span = reader.span(None, after)
+    kafka.delete(topic)
+    with pytest.raises(TopicNotFound, match=topic):
+        reader.backlog(after)
+    kafka.create(topic)
+    kafka.produce(topic, numbers(*range(9)))
+    for ask in (lambda: reader.backlog(after), lambda: reader.verify(span)):
+        with pytest.raises(TopicReplaced, match=topic):
+            ask()
+
+
+@pytest.mark.fault("F35", "F36")
+def test_new_partitions_and_topics_are_read_from_their_earliest(kafka: Any, topic: str) -> None:
+    """SEMANTICS 9.2, also where the job began at the latest; topics by a pattern that is the whole name."""
+    first, second = f"{topic}-a", f"{topic}-b"
+    kafka.create(first)
+    kafka.create(f"x{topic}-a")
+    kafka.produce(first, numbers(0))
+    reader = reader_of(kafka, pattern=f"{topic}-[a-z]", start=Start.LATEST)
+    after = end_of_batch(reader, None)
+    assert read(reader, reader.span(None, after)).num_rows == 0
+    assert end_of_batch(reader, after) == after
+    kafka.admin.create_partitions([NewPartitions(first, 2)])[first].result()
+    kafka.create(second)
+    kafka.produce(first, numbers(1), 0)
+    until(lambda: f"{first}-1" in reader.backlog(after), "the new partition")
+    kafka.produce(first, numbers(2), 1)
+    kafka.produce(second, numbers(3))
+    end = end_of_batch(reader, after)
+    span = reader.span(after, end)
+    assert reader.partitions(span) == (f"{first}-0", f"{first}-1", f"{second}-0")
+    assert read(reader, span)["k"].to_pylist() == [1, 2, 3]
+    kafka.delete(second)
+    assert set(reader.backlog(end)) == {f"{first}-0", f"{first}-1"}
+    assert end_of_batch(reader, end) == end
+
+
+@pytest.mark.fault("F35")
+def test_what_a_new_partition_has_lost_is_a_gap(kafka: Any, topic: str) -> None:
+    """It was added to a topic that the job reads, so its first record was the job's to read."""
+    kafka.create(topic)
+    reader = reader_of(kafka, topic)
+    after = end_of_batch(reader, None)
+    kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
+    until(lambda: f"{topic}-1" in reader.backlog(after), "the new partition")
+    kafka.produce(topic, numbers(0, 1, 2), 1)
+    kafka.delete_before(topic, 1, 2)
+    with pytest.raises(SourceGap, match=f"offset 0 of {topic}-1 is wanted, and the topic has 2 to 3: 2 are lost"):
+        reader.backlog(after)
+    skipping = reader_of(kafka, topic, on_gap=OnGap.SKIP)
+    span = skipping.span(after, end_of_batch(skipping, after))
+    assert (span["skipped"], read(skipping, span)["k"].to_pylist()) == ([[f"{topic}-1", 0, 2]], [2])
+
+
+def test_a_job_begins_where_it_is_told(kafka: Any, topic: str) -> None:
+    """At offsets, at a time, and in some partitions."""
+    kafka.create(topic, 2, **FOR_EVER)
+    for k in range(4):
+        kafka.produce(topic, numbers(k), k % 2, timestamp=1_000_000 + k)
+    moment = datetime.fromtimestamp(1_000.002, UTC)
+    starts: dict[Any, list[int]] = {Start.EARLIEST: [0, 2, 1, 3], Start.LATEST: [], moment: [2, 3]}
+    for start, expected in starts.items():
+        assert all_rows(reader_of(kafka, topic, start=start))["k"].to_pylist() == expected
+    assert all_rows(reader_of(kafka, topic, start={(topic, 1): 1}))["k"].to_pylist() == [0, 2, 3]
+    assert all_rows(reader_of(kafka, topic, start=datetime(2100, 1, 1, tzinfo=UTC))).num_rows == 0
+    assert all_rows(reader_of(kafka, partitions={topic: [1]}))["k"].to_pylist() == [1, 3]
+    with pytest.raises(TopicNotFound, match="partition 7"):
+        reader_of(kafka, partitions={topic: [7]})
+    with pytest.raises(TopicNotFound, match=f"{topic}-9"):
+        reader_of(kafka, topic, start={(topic, 9): 1}).backlog(None)
+
+
+def test_tools_that_show_lag_see_the_job(kafka: Any, topic: str) -> None:
+    """SourceReader.ack: the offsets of a consumer group, which nobody reads."""
+    kafka.create(topic, 2)
+    kafka.produce(topic, numbers(1, 2, 3), 1)
+    reader = reader_of(kafka, topic, group=f"group-{topic}")
+    reader.ack(end_of_batch(reader, None))
+    groups = [ConsumerGroupTopicPartitions(f"group-{topic}")]
+
+    def told() -> dict[int, int]:
+        answer = kafka.admin.list_consumer_group_offsets(groups)[f"group-{topic}"].result()
+        return {at.partition: at.offset for at in answer.topic_partitions}
+
+    assert until(told, "the group's offsets") == {0: 0, 1: 3}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "one of topics="),
+    ({"topics": ["a"], "pattern": "b"}, "one of topics="),
+    ({"topics": "orders"}, r"write topics=\['orders'\]"),
+    ({"pattern": "("}, "no regular expression"),
+    ({"topics": ["a"], "start": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - that is what is wrong
+    ({"topics": ["a"], "options": {"group.id": "x"}}, "'group.id'"),
+    ({"topics": ["a"], "with_columns": ["offset"]}, "_offset"),
+    ({"topics": ["a"], "splits": 0}, "splits is 0"),
+    ({"topics": ["a", "a"]}, "one twice"),
+    ({"topics": [""]}, "empty name"),
+    ({"topics": ["a"], "start": "latest"}, "no Start"),
+    ({"topics": ["a"], "start": datetime(1969, 1, 1, tzinfo=UTC)}, "before 1970"),
+    ({"topics": ["a"], "options": {"isolation.level": "read_uncommitted"}}, "'isolation.level'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG)
+def test_settings_that_cannot_be_meant_are_refused(arguments: dict[str, Any], words: str) -> None:
+    """Where the job is written, before a broker is asked."""
+    with pytest.raises(ConfigError, match=words):
+        Kafka(servers="127.0.0.1:1", format=Text(), **arguments)

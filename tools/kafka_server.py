@@ -1,0 +1,199 @@
+"""A real Kafka on loopback: one broker in KRaft mode, which tests kill, freeze and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.runtime.spark.jars import ensure
+from penstock.runtime.spark.java import java_command
+from tools import jars
+from tools.hdfs_server import BRIEF_JAVA
+from tools.waiting import free_port, until
+
+_CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+"""Any id: storage is formatted for it once."""
+_LOG = """\
+log4j.rootLogger=INFO,out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
+"""
+_PATIENCE = 60.0
+
+
+class KafkaServer:
+    """A broker that keeps its port. All that it keeps and says is below `folder`.
+
+    With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them.
+    """
+
+    def __init__(self, folder: Path, *, users: Mapping[str, str] | None = None) -> None:
+        trouble = ensure(jars.KAFKA)
+        assert not trouble, trouble
+        self.folder = folder
+        self._names = 0
+        self._port, self._guarded, controller = free_port(), free_port(), free_port()
+        self._settings: dict[str, Any] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": folder / "data",
+            "auto.create.topics.enable": "false",
+            **dict.fromkeys(("offsets.topic.num.partitions", "transaction.state.log.num.partitions"), 1),
+            **dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), 1),
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            # Retention and compaction are looked after at once, not every five minutes.
+            "log.retention.check.interval.ms": 200,
+            "log.cleaner.backoff.ms": 200,
+            "file.delete.delay.ms": 0,
+        }
+        if users is not None:
+            protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+            known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            self._settings["listeners"] += f",SASL_PLAINTEXT://{self.guarded}"
+            self._settings["advertised.listeners"] += f",SASL_PLAINTEXT://{self.guarded}"
+            self._settings |= {
+                "listener.security.protocol.map": protocols,
+                "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {known};",
+            }
+        self.process: subprocess.Popen[bytes]
+
+    @property
+    def address(self) -> str:
+        """Return where it answers: host and port."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def guarded(self) -> str:
+        """Return where it answers users with a password."""
+        return f"127.0.0.1:{self._guarded}"
+
+    def start(self) -> None:
+        """Make its storage and start it; returns when it answers. Who calls this must call `end`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={value}\n" for name, value in self._settings.items()]
+        (self.folder / "server.properties").write_text("".join(lines))
+        (self.folder / "log4j.properties").write_text(_LOG)
+        ran = subprocess.run(
+            [*self._java("kafka.tools.StorageTool"), "format", "-t", _CLUSTER, "-c", self._properties],
+            capture_output=True, text=True, check=False, timeout=_PATIENCE, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        self.start_broker()
+        self.wait()
+
+    def start_broker(self) -> None:
+        """Start it over what it kept; returns before it answers."""
+        with (self.folder / "broker.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self._java("kafka.Kafka"), self._properties], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        until(self._is_up, f"Kafka to come up; its log is in {self.folder}", seconds=_PATIENCE)
+
+    def kill(self) -> None:
+        """Kill it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """Stop it in its tracks, connections and all, until `thaw`."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Kill it: nothing of it is needed again."""
+        self.kill()
+
+    def new_name(self) -> str:
+        """Return a name that no topic has had."""
+        self._names += 1
+        return f"topic-{self._names}"
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """Return the client that makes and deletes topics: its answers end with it."""
+        return AdminClient({"bootstrap.servers": self.address})
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Make a topic; returns when it can be written."""
+        made = self.admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config))])
+        made[topic].result()
+        until(lambda: self._leads(topic, partitions), f"a leader of {topic}")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic; returns when it is gone."""
+        self.admin.delete_topics([topic])[topic].result()
+        until(lambda: topic not in self.admin.list_topics(timeout=10).topics, f"{topic} to go")
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete the records before an offset, as retention does it."""
+        at = TopicPartition(topic, partition, offset)
+
+        # A client that knew the topic before the partition was added finds no leader of it.
+        admin = AdminClient({"bootstrap.servers": self.address})
+        admin.delete_records([at])[at].result()
+
+    def produce(self, topic: str, records: Iterable[bytes | None], partition: int = 0, **more: Any) -> None:
+        """Write records to a partition, and wait until all are there; `more` goes to `Producer.produce`."""
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5, "acks": "all"})
+        for value in records:
+            producer.produce(topic, value=value, partition=partition, **more)
+            producer.poll(0)
+        assert producer.flush(_PATIENCE) == 0
+
+    def transaction(self, topic: str, records: Iterable[bytes], partition: int = 0, *, commit: bool = True) -> None:
+        """Write records in one transaction, and commit or abort it."""
+        producer = self.producer(**{"transactional.id": f"test-{topic}"})
+        producer.init_transactions(_PATIENCE)
+        producer.begin_transaction()
+        for value in records:
+            producer.produce(topic, value=value, partition=partition)
+        producer.flush(_PATIENCE)
+        (producer.commit_transaction if commit else producer.abort_transaction)(_PATIENCE)
+
+    def producer(self, **settings: Any) -> Producer:
+        """Return a producer."""
+        return Producer({"bootstrap.servers": self.address, **settings})
+
+    # --- inside ------------------------------------------------------------------------------
+    @property
+    def _properties(self) -> str:
+        return str(self.folder / "server.properties")
+
+    def _java(self, name: str) -> list[str]:
+        logging = f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}"
+        return [java_command(os.environ) or "java", *BRIEF_JAVA, logging, "-cp", f"{jars.KAFKA.folder}/*", name]
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, f"Kafka ended; see its log in {self.folder}"
+        try:
+            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+            return bool(self.admin.list_topics(timeout=1).brokers)
+        except (OSError, KafkaException):
+            return False
+
+    def _leads(self, topic: str, partitions: int) -> bool:
+        there: Mapping[int, Any] = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+        return len(there) == partitions and all(partition.leader == 1 for partition in there.values())
