@@ -78,6 +78,27 @@ def test_records_that_are_gone_stop_the_job_or_are_skipped_by_name(kafka: Any, t
     assert read(skipping, span)["k"].to_pylist() == [4, 5]
 
 
+@pytest.mark.fault("F33")
+def test_one_batch_passes_over_all_that_is_skipped(kafka: Any, topic: str) -> None:
+    """Whatever limit it has: offsets that are gone are no rows, and take no share of other partitions."""
+    kafka.create(topic, 2)
+    kafka.produce(topic, numbers(*range(500)), 0)
+    kafka.produce(topic, numbers(*range(500, 520)), 1)
+    reader = reader_of(kafka, topic, on_gap=OnGap.SKIP)
+    after = end_of_batch(reader, None, ReadLimit(rows=10))
+    kafka.delete_before(topic, 0, 495)
+    assert {name: waiting.rows for name, waiting in reader.backlog(after).items()} == {
+        f"{topic}-0": 5,
+        f"{topic}-1": 19,
+    }
+    batches, position = [], after
+    while (end := end_of_batch(reader, position, ReadLimit(rows=10))) != position:
+        batches.append(read(reader, reader.span(position, end))["k"].to_pylist())
+        position = end
+    assert sorted(k for rows in batches for k in rows) == [*range(495, 500), *range(501, 520)]
+    assert len(batches) <= 5
+
+
 @pytest.mark.fault("F34")
 def test_a_topic_that_was_made_again_is_another_one(kafka: Any, topic: str) -> None:
     """Its offsets would be read as if they followed."""
