@@ -6,38 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import SecretStr
-
+from penstock.config.references import Secret
 from penstock.config.schema import ProjectFile
 from penstock.config.settings import from_environment
 from penstock.config.toml_reader import place_of, read_model
 from penstock.errors import ConfigError
 
-__all__ = ["AirflowLogin", "EventsSettings", "Secret", "load_events"]
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Where a secret is: in an environment variable, or in a file."""
-
-    env: str | None = None
-    file: Path | None = None
-
-    def read(self) -> SecretStr:
-        """Return the secret as it is now; raises ConfigError where it is not there."""
-        if self.file is None:
-            where, secret = f"the environment variable {self.env}", os.environ.get(self.env or "")
-        else:
-            where = str(self.file)
-            try:
-                secret = self.file.read_text(encoding="utf-8").strip()
-            except OSError as why:
-                raise ConfigError(f"the secret cannot be read: {why.strerror}", where=where) from None
-            except UnicodeDecodeError:
-                raise ConfigError("the secret is not UTF-8", where=where) from None
-        if not secret:
-            raise ConfigError("there is no secret", where=where)
-        return SecretStr(secret)
+__all__ = ["AirflowLogin", "EventsSettings", "load_events"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ not in `model_fields_set`, and `over` then takes the value of the next file.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.config.sources import SourceTables
 from penstock.config.values import (
     CheckpointEvery,
     CronText,
@@ -25,7 +25,6 @@ from penstock.config.values import (
     UrlText,
 )
 from penstock.graph.durations import minutes, seconds
-from penstock.graph.policies import BadRecord, OnEnd
 
 __all__ = [
     "AirflowDefaults",
@@ -33,7 +32,6 @@ __all__ = [
     "EventsSection",
     "JobFile",
     "ProjectFile",
-    "ReplaySource",
     "ReportsSection",
     "SharedSections",
     "SuperviseSection",
@@ -141,33 +139,6 @@ class AirflowSection(AirflowDefaults):
     schedule: CronText | None = None
 
 
-class ReplaySource(_Section):
-    """`[sources.NAME]` of kind file_replay: a file as if its rows were arriving."""
-
-    kind: Literal["file_replay"]
-    path: Text
-    order_by: Text
-    rows_per_batch: Annotated[int, Field(ge=1)] = 5_000
-    on_end: Literal["close", "keep_open"] = "close"
-    ddl: Annotated[Text | None, Field(alias="schema")] = None
-    nulls: list[str] = [""]
-    on_bad_record: Literal["quarantine", "fail"] = "quarantine"
-
-    def source(self, path: Path) -> Any:
-        """Return the source that a job reads; `path` is this section's, found from the project root."""
-        from penstock.sources import FileReplay
-
-        return FileReplay(
-            path,
-            order_by=self.order_by,
-            rows_per_batch=self.rows_per_batch,
-            on_end=OnEnd(self.on_end),
-            schema=self.ddl,
-            nulls=tuple(self.nulls),
-            on_bad_record=BadRecord(self.on_bad_record),
-        )
-
-
 class EventsSection(_Section):
     """`[events]`: where the supervisor posts events. Secrets are references only."""
 
@@ -200,7 +171,7 @@ class ProjectFile(SharedSections):
 class JobFile(SharedSections):
     """`conf/jobs/JOB.toml`: the same sections, and the sources and tables of one job."""
 
-    sources: dict[Name, ReplaySource] = {}
+    sources: SourceTables = {}
     tables: dict[Name, Text] = {}
     airflow: AirflowSection = AirflowSection()
 

@@ -6,6 +6,7 @@ A variable `PENSTOCK_SECTION_KEY` of the environment goes before both files (F66
 from __future__ import annotations
 
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,10 +24,10 @@ from penstock.config.schema import (
     AirflowSection,
     JobFile,
     ProjectFile,
-    ReplaySource,
     SharedSections,
     over,
 )
+from penstock.config.sources import SourceTable
 from penstock.config.toml_reader import KeyPath, closest, describe, place_of, read_model, shown_path
 from penstock.config.values import is_local
 from penstock.errors import ConfigError, UnknownName
@@ -153,7 +154,7 @@ class JobConf:
     job: str
     root: Path
     file: Path
-    sources: Mapping[str, ReplaySource]
+    sources: Mapping[str, SourceTable]
     tables: Mapping[str, str]
     lines: Mapping[KeyPath, int]
     used: set[KeyPath] = field(default_factory=set)
@@ -161,18 +162,26 @@ class JobConf:
     def source(self, name: str) -> Any:
         """Return the source of `[sources.NAME]`.
 
-        Raises UnknownName at the job's line, and ConfigError at the line of a path where no file is.
+        Raises UnknownName at the job's line, and ConfigError at the line of what the source does not take: a path where
+        nothing is, or an argument that it refuses.
         """
         if name not in self.sources:
             raise self._unknown("sources", name, list(self.sources))
         self.used.add(("sources", name))
-        section = self.sources[name]
-        path, where = self.root / section.path, place_of(self.file, self.lines, ("sources", name, "path"))
-        if not path.is_file():
-            raise ConfigError(f"there is no file {section.path!r}", where=where)
-        if path.suffix not in (".parquet", ".csv"):
-            raise ConfigError(f"{section.path!r} is neither .parquet nor .csv", where=where)
-        return section.source(path)
+        table = self.sources[name]
+        if (missing := table.missing_path(self.root)) is not None:
+            key, path = missing
+            what = "file" if Path(path).suffix else "folder"
+            raise ConfigError(f"there is no {what} {path!r}", where=self._place(name, key))
+        try:
+            return table.make(self.root)
+        except ConfigError as why:
+            # Constructors name the argument that they refuse.
+            named = next((key for key in table.arguments if re.search(rf"\b{key}\b", why.what)), None)
+            raise ConfigError(why.what, where=self._place(name, named)) from why
+
+    def _place(self, source: str, key: str | None) -> str:
+        return place_of(self.file, self.lines, ("sources", source) if key is None else ("sources", source, key))
 
     def table(self, name: str) -> Path:
         """Return the path of a table of `[tables]`; raises UnknownName at the job's line."""

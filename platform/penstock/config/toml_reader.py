@@ -20,13 +20,15 @@ from pydantic_core import ErrorDetails
 
 from penstock.errors import ConfigError
 
-__all__ = ["KeyPath", "closest", "describe", "key_lines", "place_of", "read_model", "shown_path"]
+__all__ = ["DESCRIBED", "KeyPath", "Loc", "closest", "describe", "key_lines", "place_of", "read_model", "shown_path"]
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[int | str, ...]
 
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _TWICE = re.compile(r"Cannot (?:overwrite a value|declare|mutate)|[Dd]uplicate")
+DESCRIBED = "described"
+"""The type of an error whose message says already what is wrong, and where."""
 _MAY_BE_SECRET = ("airflow", "conf")
 """Keys whose refused value may hold a password."""
 _WANTED = {
@@ -137,10 +139,15 @@ def _problem(model: type[BaseModel], error: ErrorDetails, lines: dict[KeyPath, i
     return _line_of(lines, loc), describe(model, loc, error)
 
 
-def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
-    """Return what is wrong with a value, in words; `loc` are the keys that lead to it."""
+def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails, *, around: Loc = ()) -> str:
+    """Return what is wrong with a value, in words.
+
+    `loc` are the keys that lead to it from the table of `model`, and `around` those that lead to that table.
+    """
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    *table, name = [str(part) for part in loc] or [""]
+    if kind == DESCRIBED:
+        return error["msg"]
+    *table, name = [str(part) for part in (*around, *loc)] or [""]
     if loc and isinstance(loc[-1], int):
         name = f"item {loc[-1] + 1} of {table.pop()}"
     place = f" in [{'.'.join(table)}]" if table else ""
@@ -156,10 +163,9 @@ def describe(model: type[BaseModel], loc: Loc, error: ErrorDetails) -> str:
         return f"{name} is {value!r}{place}; it takes {_WANTED[kind]}"
     if kind == "greater_than_equal":
         return f"{name} is {value!r}{place}; the least is {context['ge']}"
-    if kind == "value_error" and name in _MAY_BE_SECRET:
-        return f"{name}{place}: {context['error']}"
     if kind == "value_error":
-        return f"{name} is {value!r}{place}; {context['error']}"
+        shown = f"{name}{place}:" if name in _MAY_BE_SECRET else f"{name} is {value!r}{place};"
+        return f"{shown} {context['error']}"
     return f"{name}{place}: {error['msg']}"
 
 

@@ -28,11 +28,14 @@ __all__ = [
     "Text",
     "TriggerValue",
     "UrlText",
+    "flat_table",
     "is_local",
+    "is_secret",
     "parse_duration",
     "parse_schedule",
     "parse_size",
     "parse_trigger",
+    "parsed",
     "reference_of",
 ]
 
@@ -121,13 +124,13 @@ def parse_size(text: str) -> int:
     return int(match.group(1)) * _SIZES[match.group(2)]
 
 
-def _flat(value: object) -> object:
+def flat_table(value: object) -> object:
     """Write out dotted keys that TOML has made tables of: spark.driver.memory = "4g"."""
     if not isinstance(value, dict):
         return value
     flat: dict[str, object] = {}
     for name, inner in value.items():
-        below = _flat(inner)
+        below = flat_table(inner)
         flat.update({f"{name}.{k}": v for k, v in below.items()} if isinstance(below, dict) else {name: below})
     return flat
 
@@ -138,10 +141,15 @@ def reference_of(value: str) -> tuple[str, str] | None:
     return None if match is None else (match[1], match[2])
 
 
+def is_secret(name: str) -> bool:
+    """Return whether a setting of this name holds a secret, and does not just tell where or how."""
+    return _SECRET.search(name) is not None and _ABOUT_ONE.search(name) is None
+
+
 def _no_secrets(settings: dict[str, str]) -> dict[str, str]:
     """Return settings of Spark; raises ValueError, without the value, for a secret that is written out."""
     for name, value in settings.items():
-        if _SECRET.search(name) and not _ABOUT_ONE.search(name) and reference_of(value) is None:
+        if is_secret(name) and reference_of(value) is None:
             raise ValueError(f"{name} is a secret: write where it is, '${{env:NAME}}' or '${{file:PATH}}'")
     return settings
 
@@ -193,7 +201,7 @@ def _checked_key(name: str) -> str:
     return name
 
 
-def _parsed(parse: Callable[[str], Any]) -> GetPydanticSchema:
+def parsed(parse: Callable[[str], Any]) -> GetPydanticSchema:
     """Return what makes a field of a model hold the value that its text says; a file can hold nothing but the text."""
 
     def schema(_kind: Any, _handler: Any) -> CoreSchema:
@@ -204,15 +212,15 @@ def _parsed(parse: Callable[[str], Any]) -> GetPydanticSchema:
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(_checked_key)]
-CheckpointEvery = Annotated[Schedule, _parsed(parse_schedule)]
-DurationValue = Annotated[Duration, _parsed(parse_duration)]
-TakeoverAfter = Annotated[Duration, _parsed(_parse_takeover)]
-Size = Annotated[int, _parsed(parse_size)]
+CheckpointEvery = Annotated[Schedule, parsed(parse_schedule)]
+DurationValue = Annotated[Duration, parsed(parse_duration)]
+TakeoverAfter = Annotated[Duration, parsed(_parse_takeover)]
+Size = Annotated[int, parsed(parse_size)]
 """Bytes."""
-TriggerValue = Annotated[Trigger, _parsed(parse_trigger)]
+TriggerValue = Annotated[Trigger, parsed(parse_trigger)]
 CronText = Annotated[str, AfterValidator(_checked_cron)]
 UrlText = Annotated[str, AfterValidator(_checked_url)]
 MasterText = Annotated[Text, AfterValidator(_checked_master)]
 SparkConf = Annotated[
-    dict[Annotated[str, AfterValidator(_spark_setting)], str], BeforeValidator(_flat), AfterValidator(_no_secrets)
+    dict[Annotated[str, AfterValidator(_spark_setting)], str], BeforeValidator(flat_table), AfterValidator(_no_secrets)
 ]

@@ -210,6 +210,9 @@ class Source(Protocol):
     on_end: OnEnd = OnEnd.KEEP_OPEN
     """Whether the end of the source, if it has one, closes all windows (SEMANTICS 2.1)."""
 
+    in_files: bool = True
+    """A job's file may describe it, as `[sources.NAME]`, by the arguments of its constructor."""
+
     def open(self, spark: Any) -> SourceReader:
         """Return the reader.
 

@@ -105,22 +105,22 @@ class Json(Format):
     decimals numbers or texts, and binary is a text by Base64.
     """
 
-    ddl: str
+    schema: str
 
     def columns(self) -> pa.Schema:
         """Return the columns; raises ConfigError for DDL that Spark cannot parse, and for what JSON cannot hold."""
         from pyspark.errors import ParseException
 
         try:
-            schema = arrow_schema(self.ddl)
+            schema = arrow_schema(self.schema)
         except ParseException as why:
-            raise ConfigError(f"{self.ddl!r} is no DDL: {why.getCondition() or why}") from why
+            raise ConfigError(f"{self.schema!r} is no DDL: {why.getCondition() or why}") from why
         if len(set(schema.names)) < len(schema.names):
-            raise ConfigError(f"{self.ddl!r} names a column twice")
+            raise ConfigError(f"{self.schema!r} names a column twice")
         try:
             _decoder(schema)
         except ValueError as why:
-            raise ConfigError(f"{self.ddl!r} has a name that JSON must escape: {why}") from why
+            raise ConfigError(f"{self.schema!r} has a name that JSON must escape: {why}") from why
         return schema
 
     def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:

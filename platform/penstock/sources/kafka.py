@@ -55,8 +55,8 @@ class Kafka(Source):
         servers: The brokers to ask first, as "host:port,host:port".
         format: What makes columns of a record's value.
         start: Where a job without a position begins. It is a `Start`, or a datetime with a zone: then each partition
-            begins at its first record of that time or later. Or it is a mapping of (topic, partition) to an offset.
-            Then partitions that it does not name begin at their earliest record.
+            begins at its first record of that time or later. Or it is a mapping to an offset of (topic, partition), or
+            of the name of the partition as in `orders-0`. Then others begin at their earliest record.
         with_columns: Columns of the record, which follow those of the format: `_key` (binary), `_headers` (an array of
             structs of `key` and `value`), `_timestamp`, `_topic`, `_partition` (int), `_offset` (long). There is
             `_timestamp_type` as well, which is "create" or "append".
@@ -78,7 +78,7 @@ class Kafka(Source):
     format: Format
     pattern: str | None = None
     partitions: Mapping[str, Sequence[int]] | None = None
-    start: Start | datetime | Mapping[tuple[str, int], int] = Start.EARLIEST
+    start: Start | datetime | Mapping[tuple[str, int] | str, int] = Start.EARLIEST
     with_columns: Sequence[str] = ()
     on_gap: OnGap = OnGap.FAIL
     on_bad_record: BadRecord = BadRecord.QUARANTINE
@@ -95,10 +95,7 @@ class Kafka(Source):
         listed = list(self.topics or ())
         if not all(listed) or len(set(listed)) < len(listed):
             raise ConfigError(f"topics={listed} has an empty name, or one twice")
-        if not isinstance(self.start, Start | datetime | Mapping):
-            raise ConfigError(f"start={self.start!r} is no Start, datetime or mapping of (topic, partition) to offset")
-        if isinstance(self.start, datetime) and (self.start.tzinfo is None or self.start.timestamp() < 0):
-            raise ConfigError(f"start={self.start} has no time zone, or is before 1970")
+        self._check_start()
         for option in self.options:
             if option in _OURS:
                 raise ConfigError(f"options={{{option!r}: …}} is set by the source itself")
@@ -111,6 +108,15 @@ class Kafka(Source):
             re.compile(self.pattern or "")
         except re.error as why:
             raise ConfigError(f"pattern={self.pattern!r} is no regular expression: {why}") from why
+
+    def _check_start(self) -> None:
+        if not isinstance(self.start, Start | datetime | Mapping):
+            raise ConfigError(f"start={self.start!r} is no Start, datetime or mapping of (topic, partition) to offset")
+        if isinstance(self.start, datetime) and (self.start.tzinfo is None or self.start.timestamp() < 0):
+            raise ConfigError(f"start={self.start} has no time zone, or is before 1970")
+        for at in self.start if isinstance(self.start, Mapping) else ():
+            if isinstance(at, str) and not re.fullmatch(r".+-\d+", at):
+                raise ConfigError(f"start= has {at!r}, which names no partition as in 'orders-0'")
 
     def open(self, spark: Any) -> KafkaReader:
         """Return the reader; raises TopicNotFound, SourceUnavailable and SourceRefused."""
@@ -201,10 +207,11 @@ class KafkaReader(SplitReader):
             return {at: latest[at] if by_time[at] < 0 else by_time[at] for at in earliest}
         if isinstance(start, Start):
             return latest if start is Start.LATEST else earliest
-        unknown = sorted(start.keys() - earliest.keys())
+        named = {_partition(at) if isinstance(at, str) else at: offset for at, offset in start.items()}
+        unknown = sorted(named.keys() - earliest.keys())
         if unknown:
             raise TopicNotFound(f"start= names {_name(unknown[0])}, which is not read", where=self.spec.servers)
-        return {**earliest, **start}
+        return {**earliest, **named}
 
     def _refuse_gap(self, at: Partition, wanted: int, end: int | None = None, *, skips: bool = False) -> None:
         """Raise SourceGap where the record `wanted` is not there, or FixedRangeGone where not all up to `end` are.

@@ -59,6 +59,7 @@ class MemorySource(Source):
     """
 
     live = False
+    in_files = False
 
     def __init__(
         self, schema: str, *, on_bad_record: BadRecord = BadRecord.QUARANTINE, on_end: OnEnd = OnEnd.KEEP_OPEN

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from annotated_types import Ge
 
 from penstock.errors import (
     BadRecordFound,
@@ -50,6 +51,7 @@ _ONLY = "0"
 _ROWS_A_SPLIT = 50_000
 _ROWS_A_PIECE = 32_768
 _ORDER = "_penstock_order"
+_SUFFIXES = (".parquet", ".csv")
 _RULES = 2
 """The version of the rules for bad records. They decide the number of each row: a bad record has no value to sort by,
 so it sorts last. Positions that name no version have version 1, which changed numbers to fit a float or a decimal
@@ -70,7 +72,7 @@ class FileReplay(Source):
     path: str | Path
     _: KW_ONLY
     order_by: str
-    rows_per_batch: int = 5_000
+    rows_per_batch: Annotated[int, Ge(1)] = 5_000
     on_end: OnEnd = OnEnd.CLOSE
     schema: str | None = None
     nulls: Sequence[str] = ("",)
@@ -78,9 +80,11 @@ class FileReplay(Source):
     live = False
 
     def __post_init__(self) -> None:
-        """Refuse batches without rows."""
+        """Refuse batches without rows, and files that are neither Parquet nor CSV by their names."""
         if self.rows_per_batch < 1:
             raise ConfigError(f"rows_per_batch is {self.rows_per_batch}, and a batch needs at least one row")
+        if Path(self.path).suffix not in _SUFFIXES:
+            raise ConfigError(f"path {str(self.path)!r} is neither .parquet nor .csv")
 
     def open(self, spark: Any) -> ReplayReader:
         """Sort the file once into a copy that the tasks map, and return the reader."""
@@ -301,8 +305,6 @@ def _parts(spec: FileReplay, path: Path, facts: dict[str, Any]) -> Iterator[pa.T
 
 def _load(spec: FileReplay, path: Path) -> Iterator[tuple[pa.Table, pa.Array | None, pa.Array | None]]:
     wanted = None if spec.schema is None else arrow_schema(spec.schema)
-    if path.suffix not in (".parquet", ".csv"):
-        raise ConfigError("only .parquet and .csv files can be replayed", where=str(path))
     try:
         if path.suffix == ".csv":
             yield from csv_parts(path, wanted, spec.nulls)

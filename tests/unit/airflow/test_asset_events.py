@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import pytest
 
-from penstock.config.notifications import AirflowLogin, Secret
+from penstock.config.notifications import AirflowLogin
+from penstock.config.references import Secret
 from penstock.errors import ConfigError
 from penstock.supervise.events.assets import AirflowAssets
 

@@ -7,7 +7,8 @@ from project_samples import make_project
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.config.notifications import AirflowLogin, EventsSettings, Secret, load_events
+from penstock.config.notifications import AirflowLogin, EventsSettings, load_events
+from penstock.config.references import Secret
 from penstock.config.schema import ProjectFile
 from penstock.config.settings import checkpoint_root, from_environment, load_settings
 from penstock.errors import ConfigError

@@ -18,7 +18,6 @@ from penstock.config.schema import (
     JobFile,
     LimitsSection,
     ProjectFile,
-    ReplaySource,
     ReportsSection,
     RunSection,
     SparkSection,
@@ -27,6 +26,7 @@ from penstock.config.schema import (
     over,
 )
 from penstock.config.settings import load_settings
+from penstock.config.sources import argument_models
 from penstock.config.toml_reader import read_model
 from penstock.config.values import parse_duration, parse_size, parse_trigger
 from penstock.errors import ConfigError, UnknownName
@@ -284,16 +284,16 @@ def test_triggers():
 def test_the_page_shows_every_key_and_its_examples_load(tmp_path):
     """docs/configuration.md is the schema in words: each key is a row of a table, each example is accepted."""
     text = PAGE.read_text()
-    listed = set(re.findall(r"^\| `([a-z_]+)`", text, flags=re.MULTILINE))
+    sections, *kinds = re.split(r"^### \[sources\.NAME\] of kind ", text, flags=re.MULTILINE)
     known = {
-        field.alias or name
-        for section in (*_sections(ProjectFile), AirflowSection, TaskDefaults, ReplaySource)
-        for name, field in section.model_fields.items()
+        name for section in (*_sections(ProjectFile), AirflowSection, TaskDefaults) for name in section.model_fields
     }
-    assert listed == known
+    assert _listed(sections) == known
+    assert {kind.split("\n")[0]: _listed(kind) for kind in kinds} == {
+        kind: {*model.model_fields} for kind, model in argument_models().items()
+    }
     blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    assert len(blocks) == 2
-    for model, block in zip((ProjectFile, JobFile), blocks, strict=True):
+    for model, block in zip((ProjectFile, *[JobFile] * (len(blocks) - 1)), blocks, strict=True):
         path = tmp_path / "page.toml"
         path.write_text(block)
         read_model(model, path)
@@ -331,6 +331,10 @@ def test_what_the_first_file_sets_counts_and_then_what_the_next_one_sets(data):
     keys_set = {key: value for file in files[::-1] for key, value in file["checkpoint"].items()}
     assert joined.checkpoint == CheckpointSection(**keys_set)
     assert joined.spark.conf == {k: v for file in files[::-1] for k, v in file["spark"].get("conf", {}).items()}
+
+
+def _listed(text):
+    return set(re.findall(r"^\| `([a-z_]+)`", text, flags=re.MULTILINE))
 
 
 def _sections(model):

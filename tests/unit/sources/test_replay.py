@@ -238,15 +238,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFound, match=r"no\.csv") as caught:
         FileReplay(tmp_path / "no.csv", order_by="k").open(None)
     assert isinstance(caught.value, FileNotFoundError)
+    (tmp_path / "folder.csv").mkdir()
     with pytest.raises(SourceNotFound):
-        FileReplay(tmp_path, order_by="k").open(None)
+        FileReplay(tmp_path / "folder.csv", order_by="k").open(None)
 
 
 def test_only_parquet_and_csv_are_read(tmp_path: Path) -> None:
     """A file of another kind is refused by its suffix."""
     (tmp_path / "rows.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"\.parquet and \.csv"):
-        FileReplay(tmp_path / "rows.json", order_by="k").open(None)
+    with pytest.raises(ConfigError, match=r"rows\.json' is neither \.parquet nor \.csv"):
+        FileReplay(tmp_path / "rows.json", order_by="k")
 
 
 def test_a_parquet_file_that_is_none_is_refused(tmp_path: Path) -> None:

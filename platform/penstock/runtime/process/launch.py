@@ -287,7 +287,7 @@ def open_spark(loaded: LoadedJob, *, here: bool = False) -> SparkSession:
 
     `here` is for commands: on this machine, also where the driver runs on a cluster and may hold all of its cores.
     """
-    from penstock.runtime.spark.secrets import resolved
+    from penstock.config.references import resolved
     from penstock.runtime.spark.session import open_session
 
     settings = loaded.settings

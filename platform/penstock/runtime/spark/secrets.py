@@ -1,7 +1,6 @@
-"""Take settings of Spark that are secrets from where the configuration says they are, and keep them out of sight (F62).
+"""Hand secrets to a JVM and keep them out of sight (F62).
 
-The configuration names a secret, `${env:NAME}` or `${file:PATH}`, and never holds it: it is copied with each version of
-the code. The words of a process are seen by everybody on its machine, so a JVM reads secrets from a file that goes.
+The words of a process are seen by everybody on its machine, so a JVM reads secrets from a file that goes.
 """
 
 from __future__ import annotations
@@ -10,20 +9,11 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
-from penstock.config.notifications import Secret
-from penstock.config.values import reference_of
-
-__all__ = ["properties_text", "resolved", "secrets_in_file"]
+__all__ = ["properties_text", "secrets_in_file"]
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", **{char: f"\\{char}" for char in " =:#!"}}
-
-
-def resolved(settings: Mapping[str, str], root: Path) -> dict[str, str]:
-    """Return settings with the secrets that they name; paths are relative to `root`. Raises ConfigError."""
-    return {name: _secret(value, root) for name, value in settings.items()}
 
 
 @contextmanager
@@ -48,15 +38,6 @@ def secrets_in_file(secrets: Mapping[str, str]) -> Iterator[None]:
 def properties_text(settings: Mapping[str, str]) -> str:
     """Return settings as a Java properties file."""
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in sorted(settings.items()))
-
-
-def _secret(value: str, root: Path) -> str:
-    reference = reference_of(value)
-    if reference is None:
-        return value
-    kind, where = reference
-    secret = Secret(env=where) if kind == "env" else Secret(file=root / where)
-    return secret.read().get_secret_value()
 
 
 def _escaped(text: str) -> str:

@@ -14,7 +14,7 @@ import structlog
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.batch_report import moment
-from penstock.config.notifications import Secret
+from penstock.config.references import Secret
 from penstock.supervise.events.poster import Poster
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Phase, Stream

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from penstock.config.references import resolved
 from penstock.config.settings import Settings
 from penstock.config.values import is_local
 from penstock.errors import (
@@ -41,7 +42,7 @@ from penstock.runtime.process.os_processes import (
     process_start,
 )
 from penstock.runtime.process.project import Project
-from penstock.runtime.spark.secrets import properties_text, resolved
+from penstock.runtime.spark.secrets import properties_text
 from penstock.runtime.spark.session import session_settings
 from penstock.supervise.autostart import without_airflow
 from penstock.supervise.launcher import Handle, LaunchOrder, run_words

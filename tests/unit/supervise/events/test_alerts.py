@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.config.notifications import Secret
+from penstock.config.references import Secret
 from penstock.errors import ConfigError
 from penstock.supervise.events.alerts import AlertPoster, Webhook
 from penstock.supervise.records import StreamRecords

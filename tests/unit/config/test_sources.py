@@ -1,0 +1,111 @@
+"""A source that code can make, a file can describe: typed, with errors at the line, and without secrets (F62, F66)."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock.config.settings import load_settings
+from penstock.config.sources import argument_models, kinds_of
+from penstock.errors import ConfigError
+from penstock.graph.policies import OnGap
+from penstock.sources import Json, Kafka, Start
+from penstock.sources.base import Source
+
+KAFKA = """[sources.orders]
+kind = "kafka"
+topics = ["orders", "returns"]
+servers = "127.0.0.1:9092"
+format = { kind = "json", schema = "id long" }
+on_gap = "skip"
+
+[sources.orders.options]
+security.protocol = "SASL_PLAINTEXT"
+"sasl.password" = "${env:ORDERS_PASSWORD}"
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project, with the working folder in it."""
+    (tmp_path / "conf" / "jobs").mkdir(parents=True)
+    (tmp_path / "conf" / "penstock.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made(project, text: str):
+    """Return the source that a job gets for a file."""
+    (project / "conf" / "jobs" / "orders.toml").write_text(text)
+    return load_settings(project, "orders")[1].source("orders")
+
+
+def refused(project, text: str) -> tuple[str, str]:
+    """Return where a file is refused, and what is wrong."""
+    with pytest.raises(ConfigError) as caught:
+        made(project, text)
+    return caught.value.where, caught.value.what
+
+
+def test_a_topic_is_described_as_code_would(project, monkeypatch):
+    """Enums by value, a format as a table of its own, settings with dots, and a secret from where it is."""
+    monkeypatch.setenv("ORDERS_PASSWORD", "hush")
+    assert made(project, KAFKA) == Kafka(
+        topics=("orders", "returns"),
+        servers="127.0.0.1:9092",
+        format=Json("id long"),
+        on_gap=OnGap.SKIP,
+        options={"security.protocol": "SASL_PLAINTEXT", "sasl.password": "hush"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ('"latest"', Start.LATEST),
+        ("2026-11-24T10:00:00Z", datetime(2026, 11, 24, 10, tzinfo=UTC)),
+        ("{ orders-0 = 17 }", {"orders-0": 17}),
+    ],
+)
+def test_an_argument_of_several_types_takes_each_of_them(project, monkeypatch, text, start):
+    """A choice, a time and a table."""
+    monkeypatch.setenv("ORDERS_PASSWORD", "hush")
+    assert made(project, KAFKA.replace("on_gap", f"start = {text}\non_gap")).start == start
+
+
+@pytest.mark.fault("F66")
+@pytest.mark.parametrize(
+    ("before", "after", "line", "what"),
+    [
+        ('kind = "kafka"', "", 1, "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'kafka'"),
+        ('"skip"', '"skp"', 6, "on_gap is 'skp' in [sources.orders]; use 'fail' or 'skip'"),
+        ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'json' or"),
+        ("schema", "schma", 5, "unknown key 'schma'; did you mean 'schema'?"),
+        ('{ kind = "json", schema = "id long" }', '"json"', 5, "'json' is no table with a `kind`; use 'json' or"),
+        ("on_gap", "start = 7\non_gap", 6, "start is 7 in [sources.orders]; it takes 'earliest' or 'latest' or a time"),
+        ("on_gap", "start = {orders = 1}\non_gap", 6, "start= has 'orders', which names no partition"),
+        ("on_gap", "splits = 0\non_gap", 6, "splits is 0"),
+        ('topics = ["orders", "returns"]', "", 1, "Kafka needs one of topics="),
+    ],
+)
+def test_what_a_source_does_not_take_is_refused_at_its_line(project, monkeypatch, before, after, line, what):
+    """Also what only its constructor knows."""
+    monkeypatch.setenv("ORDERS_PASSWORD", "hush")
+    where, problem = refused(project, KAFKA.replace(before, after, 1))
+    assert (where, what in problem) == (f"conf/jobs/orders.toml:{line}", True), problem
+
+
+@pytest.mark.fault("F62", "F66")
+def test_a_secret_is_named_and_never_written_nor_shown(project, monkeypatch):
+    """The file is copied with each version of the code; an error goes to logs."""
+    where, what = refused(project, KAFKA.replace("${env:ORDERS_PASSWORD}", "hush"))
+    assert where == "conf/jobs/orders.toml:8"
+    assert "sasl.password is a secret: write where it is" in what
+    assert "hush" not in what
+    monkeypatch.delenv("ORDERS_PASSWORD", raising=False)
+    assert refused(project, KAFKA)[1] == "there is no secret"
+
+
+def test_every_source_but_that_of_tests_can_be_described():
+    """A class that is offered to code is offered to files, with the arguments of its constructor."""
+    assert "memory_source" not in kinds_of(Source)
+    assert {"file_replay", "kafka"} <= argument_models().keys()
