@@ -35,6 +35,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("graph",),
     ("checkpoint", "time"),
+    ("rates",),  # below the sources, which divide by it, and above the triggers, which its simulator runs by
     ("state", "sources", "sinks", "receivers"),
     ("operators", "quality"),
     ("config",),
@@ -45,7 +46,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("testing",),  # the test kit may import all, and nothing imports it
 )
 # Modules at the top of the package that are the front of a folder, and have its rank.
-FACADES = {"__init__": "graph", "__main__": "cli", "windows": "graph", "agg": "graph", "rates": "runtime"}
+FACADES = {"__init__": "graph", "__main__": "cli", "windows": "graph", "agg": "graph"}
 
 
 @dataclass(frozen=True, slots=True)

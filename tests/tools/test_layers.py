@@ -54,7 +54,7 @@ def test_what_points_downwards_is_allowed(module, line):
         pytest.param("penstock.graph.job", "from penstock.checkpoint.log import Log", id="up one"),
         pytest.param("penstock.graph.job", "from ..checkpoint import log", id="up, relative"),
         pytest.param("penstock.graph.job", "import penstock.runtime.driver as d", id="up many"),
-        pytest.param("penstock.graph.job", "from penstock import rates", id="up, a facade of the runtime"),
+        pytest.param("penstock.graph.job", "from penstock import rates", id="up, a front of another folder"),
         pytest.param("penstock.windows", "from penstock.time import watermark", id="from a facade"),
         pytest.param("penstock.sinks.delta", "from penstock.sources.replay import Replay", id="same rank"),
         pytest.param("penstock.operators.a", "from penstock.quality.compiler import Gate", id="same rank, higher"),
