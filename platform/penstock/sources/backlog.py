@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from penstock.errors import ConfigError
+from penstock.rates.division import bounded_shares, partition_bounds, rows_within, shares_within
 
 __all__ = ["Ends", "ReadLimit", "Waiting", "clamp", "divide"]
 
@@ -17,9 +21,57 @@ Ends = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadLimit:
-    """Bound what one batch may read of a source; None means no bound beside the source's own."""
+    """Bound what one batch may read of a source; None means no bound beside the source's own.
+
+    The hard limits come first, the estimate second, and the division among partitions last (DESIGN 8).
+
+    Attributes:
+        rows: The most rows of the batch, a hard limit.
+        bytes: The most bytes of the batch, a hard limit; it holds for the partitions that say how many wait.
+        estimated: The rows that a rate gives in a batch; a floor of partitions goes before it (SEMANTICS 8.2).
+        partition_most: The most rows of each partition.
+        partition_least: The rows that each partition may read, whatever the others have, unless a hard limit is
+            below the sum; at least 1, so that none starves.
+    """
 
     rows: int | None = None
+    bytes: int | None = None
+    estimated: float | Fraction | None = None
+    partition_most: int | None = None
+    partition_least: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "bytes", "partition_most", "partition_least"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is 1 or more in a limit, found {value}; to read nothing, pause the stream")
+        if self.estimated is not None and not 0 <= self.estimated < float("inf"):
+            raise ConfigError(f"estimated is a finite number of rows, found {self.estimated}")
+
+    @classmethod
+    def at_rates(
+        cls,
+        seconds: float,
+        *,
+        rate: float | None = None,
+        max_rate: float | None = None,
+        min_rate: float = 1,
+        rows: int | None = None,
+        bytes: int | None = None,  # noqa: A002 - named as the field
+    ) -> ReadLimit:
+        """Return the limit of a batch of so many seconds, by rates in rows a second.
+
+        `rate` is for all partitions together, `max_rate` and `min_rate` for each. The limits of single partitions are
+        those of `penstock.rates.partition_limits` for the same arguments. Raises ConfigError as it does.
+        """
+        least, most = partition_bounds(seconds, max_rate=max_rate, min_rate=min_rate)
+        return cls(
+            rows=rows,
+            bytes=bytes,
+            estimated=None if rate is None else rows_within(rate, seconds),
+            partition_most=None if most is None else max(1, most),
+            partition_least=max(1, least),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +83,14 @@ class Waiting:
         latest: The place after the newest that can be read now.
         rows: How many rows lie between; where only reading tells, a guess. 0 for places that hold no row.
         batch_end: How far one batch may read by the source's own settings.
+        bytes: How many bytes lie between; None where the source does not know.
     """
 
     next: int
     latest: int
     rows: int
     batch_end: int
+    bytes: int | None = None
 
     @classmethod
     def of_rows(cls, first: int, latest: int, *, at_most: int | None = None) -> Waiting:
@@ -55,43 +109,62 @@ def clamp(backlog: Mapping[str, Waiting], target: Ends) -> dict[str, Waiting]:
         if name not in target:
             continue
         latest = max(waiting.next, min(waiting.latest, target[name]))
-        # The rows up to there, as if they lay evenly: they are a weight, and no promise.
-        units = waiting.latest - waiting.next
-        rows = waiting.rows * (latest - waiting.next) // units if units else waiting.rows
-        clamped[name] = replace(waiting, latest=latest, rows=rows, batch_end=min(waiting.batch_end, latest))
+        clamped[name] = replace(
+            waiting,
+            latest=latest,
+            # A weight, and no promise.
+            rows=_up_to(waiting, waiting.rows, latest),
+            bytes=None if waiting.bytes is None else _up_to(waiting, waiting.bytes, latest),
+            batch_end=min(waiting.batch_end, latest),
+        )
     return clamped
 
 
 def divide(backlog: Mapping[str, Waiting], limit: ReadLimit) -> dict[str, int]:
-    """Return how far a batch reads each partition: its own `batch_end`, and no more rows than its share of the limit.
+    """Return how far a batch reads each partition: its own `batch_end`, and no more than its share of each limit.
 
     A share is the partition's part of all rows that wait, in whole rows that sum up to the limit. Each partition with
     rows has at least one, also where the limit is below their count (SEMANTICS 8.2). Where a place is more than one
     row, at least one place is read.
     """
-    lag = sum(waiting.rows for waiting in backlog.values())
-    if limit.rows is None or lag <= limit.rows:
-        return {name: waiting.batch_end for name, waiting in backlog.items()}
-    shares = _shares({name: waiting.rows for name, waiting in backlog.items()}, limit.rows)
-    return {name: min(waiting.batch_end, _place(waiting, shares[name])) for name, waiting in backlog.items()}
+    rows = {name: waiting.rows for name, waiting in backlog.items()}
+    allowed = rows
+    if limit.estimated is not None:
+        most, least = limit.partition_most, limit.partition_least
+        allowed = bounded_shares(rows, limit.estimated, least=least, most=most)
+    elif limit.partition_most is not None:
+        allowed = dict.fromkeys(rows, limit.partition_most)
+    allowed = {name: min(n, rows[name]) for name, n in allowed.items()}
+    if limit.rows is not None and sum(allowed.values()) > limit.rows:
+        allowed = shares_within(allowed, limit.rows, least=limit.partition_least)
+    ends = {
+        name: min(waiting.batch_end, _place(waiting, allowed[name], waiting.rows)) for name, waiting in backlog.items()
+    }
+    return ends if limit.bytes is None else _within_bytes(backlog, ends, limit.bytes)
 
 
-def _shares(rows: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return whole shares of `most` by weight, by largest remainder; who has any rows gets one of the largest share."""
-    lag = sum(rows.values())
-    shares = {name: most * n // lag for name, n in rows.items()}
-    left = most - sum(shares.values())
-    for name in sorted(rows, key=lambda name: (-(most * rows[name] % lag), name))[:left]:
-        shares[name] += 1
-    for name in [name for name, share in shares.items() if share == 0 and rows[name]]:
-        largest = max(shares, key=lambda name: shares[name])
-        shares[largest] -= shares[largest] > 1  # where all have one row, the limit is below the partitions' count
-        shares[name] = 1
-    return shares
+def _within_bytes(backlog: Mapping[str, Waiting], ends: Ends, most: int) -> dict[str, int]:
+    """Return the ends by which a batch has no more than so many bytes, as if they lay evenly."""
+    sizes = {
+        name: _up_to(waiting, waiting.bytes, ends[name])
+        for name, waiting in backlog.items()
+        if waiting.bytes and waiting.rows
+    }
+    if sum(sizes.values()) <= most:
+        return dict(ends)
+    shares = shares_within(sizes, most)
+    bounds = {name: _place(backlog[name], share, backlog[name].bytes or 0) for name, share in shares.items()}
+    return {name: min(end, bounds.get(name, end)) for name, end in ends.items()}
 
 
-def _place(waiting: Waiting, rows: int) -> int:
-    """Return the place behind so many rows, as if they lay evenly."""
-    if waiting.rows == 0:
+def _up_to(waiting: Waiting, amount: int, place: int) -> int:
+    """Return the part of the rows or bytes that wait which lies before a place, as if they lay evenly."""
+    units = waiting.latest - waiting.next
+    return amount * (place - waiting.next) // units if units else amount
+
+
+def _place(waiting: Waiting, part: int, whole: int) -> int:
+    """Return the place behind so many of all rows or bytes that wait, as if they lay evenly."""
+    if whole == 0 or part >= whole:
         return waiting.latest
-    return waiting.next + max(1, (waiting.latest - waiting.next) * rows // waiting.rows)
+    return waiting.next + max(1, (waiting.latest - waiting.next) * part // whole)

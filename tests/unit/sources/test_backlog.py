@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ConfigError
+from penstock.rates import partition_limits
 from penstock.sources.backlog import ReadLimit, Waiting, clamp, divide
 
 
@@ -67,6 +70,94 @@ def test_a_target_stays_where_it_is() -> None:
     clamped = clamp({**rows(a=9, b=2, new=5), "past": Waiting.of_rows(30, 40)}, {"a": 13, "b": 50, "past": 20})
     assert divide(clamped, ReadLimit()) == {"a": 13, "b": 12, "past": 30}
     assert {name: waiting.rows for name, waiting in clamped.items()} == {"a": 3, "b": 2, "past": 0}
+
+
+@pytest.mark.parametrize(
+    ("limit", "read"),
+    [
+        (ReadLimit(partition_most=4), {"a": 4, "b": 4, "c": 0}),
+        (ReadLimit(rows=6, partition_most=4), {"a": 3, "b": 3, "c": 0}),
+        (ReadLimit(rows=20), {"a": 18, "b": 2, "c": 0}),
+        (ReadLimit(rows=20, partition_least=5), {"a": 15, "b": 5, "c": 0}),
+        (ReadLimit(rows=20, partition_least=30), {"a": 10, "b": 10, "c": 0}),
+        (ReadLimit(estimated=20), {"a": 18, "b": 2, "c": 0}),
+        (ReadLimit(estimated=20, partition_least=5), {"a": 18, "b": 5, "c": 0}),
+        (ReadLimit(estimated=20, partition_least=5, rows=15), {"a": 10, "b": 5, "c": 0}),
+        (ReadLimit(estimated=0.1), {"a": 1, "b": 1, "c": 0}),
+        (ReadLimit(estimated=1e9), {"a": 90, "b": 10, "c": 0}),
+    ],
+    ids=[
+        "most of a partition", "divided after it", "no floor", "a floor within the limit", "a floor above the limit",
+        "an estimate", "a floor goes before the estimate", "and not before the limit", "one each", "all",
+    ],
+)  # fmt: skip
+def test_hard_limits_go_before_the_estimate_and_bounds_of_partitions(limit: ReadLimit, read: dict[str, int]) -> None:
+    """DESIGN 8: hard limits, then the estimator, then the division."""
+    ends = divide(rows(a=90, b=10, c=0), limit)
+    assert {name: end - 10 for name, end in ends.items()} == read
+
+
+def test_bytes_bound_a_batch_where_a_source_knows_them() -> None:
+    """Files: 10 of 100 MB in one folder, 4 of 10 MB in another, and a partition that knows no sizes."""
+    waiting = {
+        "large": Waiting(next=0, latest=10, rows=1_000, batch_end=10, bytes=1_000),
+        "small": Waiting(next=5, latest=9, rows=1_000, batch_end=9, bytes=40),
+        "unknown": Waiting.of_rows(0, 7),
+    }
+    assert divide(waiting, ReadLimit(bytes=520)) == {"large": 5, "small": 7, "unknown": 7}
+    assert divide(waiting, ReadLimit(bytes=1)) == {"large": 1, "small": 6, "unknown": 7}
+    assert divide(waiting, ReadLimit(bytes=1_040)) == {"large": 10, "small": 9, "unknown": 7}
+    assert divide(waiting, ReadLimit(bytes=520, partition_most=300)) == {"large": 3, "small": 6, "unknown": 7}
+
+
+def test_bytes_up_to_a_target_are_a_part_of_all() -> None:
+    """SEMANTICS 1.5, as for rows."""
+    files = {"in": Waiting(next=0, latest=10, rows=1_000, batch_end=10, bytes=500), "b": Waiting.of_rows(0, 4)}
+    clamped = clamp(files, {"in": 4, "b": 4})
+    assert {name: waiting.bytes for name, waiting in clamped.items()} == {"in": 200, "b": None}
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10_000)),
+    st.floats(0.5, 5_000),
+    st.sampled_from([0.3, 1, 10]),
+    st.none() | st.floats(5, 500),
+    st.floats(0, 5),
+)
+def test_an_estimate_is_divided_as_partition_limits_says(
+    waiting: dict[str, int], rate: float, seconds: float, max_rate: float | None, min_rate: float
+) -> None:
+    """SEMANTICS 8.2: End = min(current + rows, latest)."""
+    limits = partition_limits(rate, waiting, seconds=seconds, max_rate=max_rate, min_rate=min_rate)
+    limit = ReadLimit.at_rates(seconds, rate=rate, max_rate=max_rate, min_rate=min_rate)
+    assert divide(rows(**waiting), limit) == {name: min(10 + limits[name], 10 + n) for name, n in waiting.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rows": 0}, "rows is 1 or more in a limit, found 0"),
+        ({"bytes": -1}, "bytes is 1 or more in a limit, found -1"),
+        ({"partition_most": 0}, "partition_most is 1 or more in a limit, found 0"),
+        ({"partition_least": 0}, "partition_least is 1 or more in a limit, found 0"),
+        ({"estimated": float("nan")}, "estimated is a finite number of rows, found nan"),
+        ({"estimated": -1}, "estimated is a finite number of rows, found -1"),
+    ],
+    ids=str,
+)
+def test_a_limit_of_zero_is_rejected(arguments: dict[str, int], message: str) -> None:
+    """It would stop a stream in silence, which a pause does in the open."""
+    with pytest.raises(ConfigError, match=message):
+        ReadLimit(**arguments)
+
+
+def test_rates_of_a_limit_are_checked() -> None:
+    """As those of `partition_limits`."""
+    with pytest.raises(ConfigError, match="max_rate is 5 rows a second, below min_rate of 10"):
+        ReadLimit.at_rates(1, max_rate=5, min_rate=10)
+    with pytest.raises(ConfigError, match="rate is above 0"):
+        ReadLimit.at_rates(1, rate=0)
 
 
 @given(
