@@ -12,8 +12,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from supervised_project import Yard
 
 from penstock.checkpoint.log.entries import Restore
+from penstock.rates.limits import Limits
 from penstock.supervise.commands import DAGS, Request
-from penstock.supervise.stream import Limits, Phase
+from penstock.supervise.stream import Phase
 from tools.standalone import Standalone
 
 BACK, STREAM = "restart_from_checkpoint", "stream_orders"

@@ -21,10 +21,11 @@ from ui_site import NOW, SECOND, Site
 
 from penstock.checkpoint.log.entries import ManifestRef, StagedFile
 from penstock.cli.ui import listen
+from penstock.rates.limits import Limits
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import DAGS
 from penstock.supervise.commands import Request as StreamRequest
-from penstock.supervise.stream import Limits, Phase, Wish
+from penstock.supervise.stream import Phase, Wish
 from penstock.ui.app import pages
 
 pytestmark = pytest.mark.sample(6, of="pages in a browser")
@@ -225,7 +226,7 @@ def test_beginning_anew_is_sent_as_such(url, airflow, browser, screen):
 
 
 REQUESTS = [
-    ("stop", {}), ("drain", {}), ("suspend", {}), ("limits", {"rows": 700}), ("save", {"name": "friday"}),
+    ("stop", {}), ("drain", {}), ("suspend", {}), ("limits", {"rows": 700, "max_rate": 50, "max_rate_per_partition": None, "paused": False}), ("save", {"name": "friday"}),
     ("release", {"batch": 0}), ("discard", {"batch": 0}),
 ]  # fmt: skip
 
@@ -239,7 +240,7 @@ def test_a_request_is_sent_to_its_dag(site, url, airflow, browser, screen, word,
     browser.click(f"a[href*='/ask/{word}']")
     browser.see("#request button:enabled")
     assert browser.overflow() <= 0
-    for name in {"rows", "name"} & more.keys():
+    for name in {"rows", "name", "max_rate"} & more.keys():
         field = browser.see(f"input[name={name}]")
         field.clear()
         field.send_keys(str(more[name]))
@@ -258,4 +259,16 @@ def test_a_limit_is_lifted_by_an_empty_field(site, url, airflow, browser):
     browser.see("input[name=rows]").clear()
     browser.click("#request button")
     browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
-    assert airflow.asked[-1] == {"job": "orders", "rows": None}
+    lifted = {"rows": None, "max_rate": None, "max_rate_per_partition": None, "paused": False}
+    assert airflow.asked[-1] == {"job": "orders", **lifted}
+
+
+def test_a_stream_is_paused_by_a_tick(site, url, airflow, browser):
+    """The page shows limits that hold, and sends the pause beside them."""
+    site.stream(limits=Limits(max_rate=40))
+    browser.open(f"{url}/jobs/orders/ask/limits")
+    browser.see("#request button:enabled")
+    browser.click("input[name=paused]")
+    browser.click("#request button")
+    browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
+    assert (airflow.asked[-1]["max_rate"], airflow.asked[-1]["paused"]) == (40, True)

@@ -11,9 +11,10 @@ from harness_jobs import plain
 from structlog.testing import capture_logs
 
 from penstock import Job, agg, seconds
+from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import MemorySink
-from penstock.sources.backlog import ReadLimit, Waiting
+from penstock.sources.backlog import Waiting
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
@@ -41,7 +42,7 @@ def counts(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
 def test_a_run_over_a_source_that_grows_ends_at_what_was_there(tmp_path: Path, how: str) -> None:
     """SEMANTICS 1.5: exactly the rows of when it began, in as many batches as the limit asks; a drain closes windows."""
     topic = Topic({"a": 11, "b": 4}, growth=3)
-    bounded = DriverSettings(stop_at_end=how == "available now", drain=how == "drain", limit=lambda: ReadLimit(rows=4))
+    bounded = DriverSettings(stop_at_end=how == "available now", drain=how == "drain", limits=lambda: Limits(rows=4))
     with Harness(counting(topic), tmp_path, settings=bounded) as h:
         output = h.run()
         assert h.commit().sources["topic"].position == {"a": 14, "b": 7}

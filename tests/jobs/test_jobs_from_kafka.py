@@ -17,10 +17,10 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import EXIT_RETRY, FixedRangeGone, SourceGap, SourceUnavailable, TopicNotFound, TopicReplaced
 from penstock.graph.policies import OnGap
+from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import Json, Kafka
-from penstock.sources.backlog import ReadLimit
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.kafka_server import KafkaServer
@@ -64,7 +64,7 @@ def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str
     rng = random.Random(7)
     written = dict.fromkeys(range(3), 0)
     bad: set[tuple[int, int]] = set()
-    limit = DriverSettings(limit=lambda: ReadLimit(rows=40))
+    limit = DriverSettings(limits=lambda: Limits(rows=40))
     with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root", settings=limit) as h:
         for stage, when in [*HOOKS, *HOOKS]:
             for partition in range(3):

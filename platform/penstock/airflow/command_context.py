@@ -12,10 +12,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.airflow.projects import refuse_root_of_bundle
 from penstock.errors import EXIT_PERSON, PenstockError
+from penstock.rates.limits import Limits
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import is_id
 from penstock.supervise.control import StreamControl
-from penstock.supervise.stream import Limits, StartOptions
+from penstock.supervise.stream import StartOptions
 from penstock.time.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ def asking() -> Iterator[None]:
         raise AirflowFailException(str(why)) from why
 
 
-def limits_of(rows: object) -> Limits | None:
-    """Read what a form says of rows: nothing leaves the limits as they are."""
-    number = _count(rows, "rows")
-    return None if number is None else Limits(rows=number)
+def limits_of(*, paused: object = None, **counts: object) -> Limits:
+    """Read what a form says of limits, by their names: nothing sets none, and so does no pause."""
+    numbers = {name: number for name, text in counts.items() if (number := _count(text, "rows")) is not None}
+    return Limits.model_validate({**numbers, **({"paused": True} if str(paused).lower() == "true" else {})})
 
 
 def options_of(

@@ -292,7 +292,16 @@ def _fields(request: Request) -> dict[str, Param]:
         return {
             "rows": rows_param(
                 "The maximum of rows per batch for each source; empty restores the configuration's limit."
-            )
+            ),
+            "max_rate": count_param(
+                "Rows a second",
+                "The maximum of rows a second for each source; empty restores the configuration's limit.",
+            ),
+            "max_rate_per_partition": count_param(
+                "Rows a second and partition",
+                "The maximum of rows a second for each partition; empty restores the configuration's limit.",
+            ),
+            "paused": Param(default=False, type="boolean", title="Pause", description="Batches read nothing."),
         }
     if request is Request.SAVE:
         about = "Lower-case letters, digits and _; a name that no savepoint of the job has."

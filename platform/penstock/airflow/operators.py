@@ -74,7 +74,7 @@ class StartStream(RunsPenstock, StreamOperator):
             start=self.start,
             options=options_of(self.partitions, self.state, self.drop, truncate_sinks=_is_true(self.truncate_sinks)),
             available_now=self.available_now,
-            limits=limits_of(self.rows),
+            limits=limits_of(rows=self.rows),
             note=self.note or None,
             revives=True,
         )

@@ -26,6 +26,8 @@ __all__ = [
     "SuspendStream",
 ]  # fmt: skip
 
+_LIMITS = ("rows", "max_rate", "max_rate_per_partition", "paused")
+
 
 class StopStream(AskingOperator):
     """End a stream after its batch; `generation` is of the one that is meant, None for whatever runs.
@@ -72,23 +74,36 @@ class ResumeStream(StopStream):
 
 
 class LimitStream(StreamOperator):
-    """Bound what a batch reads of each source, from the next batch on; without `rows` the configuration's limit holds.
+    """Bound what batches read, from the next one on; for what is not given the configuration's limit holds.
 
-    Returns {job, rows, outcome}.
+    `rows` are those of a batch and source. The rates are rows a second, of each source and of each of its partitions.
+    With `paused` batches read nothing. Returns {job, rows, max_rate, max_rate_per_partition, paused, outcome}.
     """
 
-    template_fields: Sequence[str] = ("job", "rows")
+    template_fields: Sequence[str] = ("job", *_LIMITS)
 
-    def __init__(self, *, rows: int | str | None = None, **rest: Any) -> None:
+    def __init__(
+        self,
+        *,
+        rows: int | str | None = None,
+        max_rate: int | str | None = None,
+        max_rate_per_partition: int | str | None = None,
+        paused: bool | str = False,
+        **rest: Any,
+    ) -> None:
         super().__init__(**rest)
         self.rows = rows
+        self.max_rate = max_rate
+        self.max_rate_per_partition = max_rate_per_partition
+        self.paused = paused
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask; the driver reads the limit before its next batch."""
-        limits = limits_of(self.rows)
-        asked = self._ask(context, Command(verb=Verb.LIMITS, id=command_id(context), limits=limits))
-        rows = None if limits is None else limits.rows
-        return {"job": self.job, "rows": rows, "outcome": asked.outcome.value}
+        limits = limits_of(**{name: getattr(self, name) for name in _LIMITS})
+        lifted = frozenset(_LIMITS) - limits.set_limits().keys()
+        command = Command(verb=Verb.LIMITS, id=command_id(context), limits=limits, unlimits=lifted)
+        asked = self._ask(context, command)
+        return {"job": self.job, **{name: getattr(limits, name) for name in _LIMITS}, "outcome": asked.outcome.value}
 
 
 class SaveCheckpoint(StreamOperator):

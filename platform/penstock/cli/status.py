@@ -68,6 +68,7 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
     left = {name: n for name, n in dict(status.record.get("left") or {}).items() if n is not None}
     if left:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
+    yield from _limits(dict(status.record.get("limits") or {}))
     if (made := status.record.get("data_checkpoint")) is not None:
         yield from _data_checkpoint(made)
     if status.held:
@@ -98,6 +99,14 @@ def _totals(totals: Totals | None) -> Iterator[tuple[str, str]]:
     yield "in all", f"{totals.read:,} read, {kept_out}"
     for warning in totals.warnings:
         yield "warning", warning
+
+
+def _limits(limits: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Say what the newest batch could read, and which rule left rows that waited."""
+    if limits.get("rate") is not None:
+        yield "rate", f"{limits['rate']:,.0f} rows a second, by what batches cost"
+    if bound := limits.get("bound"):
+        yield "limited", ", ".join(f"{source} by {rule}" for source, rule in bound.items())
 
 
 def _data_checkpoint(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.limit_options import (
+    Bytes,
+    MaxRate,
+    MaxRatePerPartition,
+    Pause,
+    Rows,
+    limits_given,
+    limits_in_words,
+)
 from penstock.cli.options import (
     AvailableNow,
     CommandId,
@@ -31,18 +40,12 @@ if TYPE_CHECKING:
     from penstock.runtime.process.project import Project
     from penstock.supervise.commands import Command
     from penstock.supervise.control import Asked
-    from penstock.supervise.stream import Limits, Stream
+    from penstock.supervise.stream import Stream
 
 __all__ = ["commands"]
 
 commands = typer.Typer(rich_markup_mode=None)
 
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        "--rows", metavar="N|none|default", help="Maximum of rows per batch for each source.", show_default=False
-    ),
-]
 Note = Annotated[
     str | None, typer.Option(metavar="TEXT", help="A reason, recorded with the stream.", show_default=False)
 ]
@@ -129,7 +132,7 @@ def start(
       penstock start flights --rows 10000           read at most 10,000 rows per batch
     """  # noqa: D301 - click knows the character, not the two
     begins = _beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
-    what = {**begins, "available_now": available_now, "limits": _limits(rows), "note": note}
+    what = {**begins, "available_now": available_now, **limits_given(rows=rows), "note": note}
     _request(job, "start", command, what, wait=wait, json=json, project=project, debug=debug)
 
 
@@ -168,7 +171,7 @@ def restart(
       penstock restart flights --from batch=12 --check   check only; nothing is ended
     """  # noqa: D301 - click knows the character, not the two
     begins = _beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
-    what = {**begins, "available_now": available_now, "limits": _limits(rows), "note": note, "generation": generation}
+    what = {**begins, "available_now": available_now, **limits_given(rows=rows), "note": note, "generation": generation}
     _request(job, "restart", command, what, wait=wait, check=check, json=json, project=project, debug=debug)
 
 
@@ -197,7 +200,11 @@ _add_request("resume", "Restart a suspended stream.\n\nIt has the same code and 
 def limits(
     job: JobName,
     *,
-    rows: Rows = "default",
+    rows: Rows = None,
+    size: Bytes = None,
+    max_rate: MaxRate = None,
+    max_rate_per_partition: MaxRatePerPartition = None,
+    pause: Pause = None,
     generation: Generation = None,
     command: CommandId = None,
     wait: Wait = False,
@@ -205,15 +212,22 @@ def limits(
     project: ProjectFolder = None,
     debug: Debug = False,
 ) -> None:
-    """Set the maximum of rows per batch. A running driver applies it to its next batch.
+    """Set what batches read at most. A running driver applies it to its next batch.
+
+    Limits that are not named stay as they are. Without any, those of the configuration hold again.
 
     \b
     Examples:
       penstock limits flights --rows 1000
       penstock limits flights --rows none           no limit
       penstock limits flights --rows default        what the configuration says
+      penstock limits flights --max-rate 5000 --max-rate-per-partition 1000
+      penstock limits flights --pause               read nothing until --no-pause
     """  # noqa: D301 - click knows the character, not the two
-    what = {"limits": _limits(rows), "generation": generation}
+    given = {
+        "rows": rows, "bytes": size, "max_rate": max_rate, "max_rate_per_partition": max_rate_per_partition,
+    }  # fmt: skip
+    what = {**limits_given(**given, paused=pause), "generation": generation}
     _request(job, "limits", command, what, wait=wait, json=json, project=project, debug=debug)
 
 
@@ -275,21 +289,6 @@ def _check(project: Project, job: str, command: Command) -> None:
     preflight(loaded, replace(begins, state=tables), () if command.options is None else command.options.drop)
 
 
-def _limits(rows: str | None) -> Limits | None:
-    """Read `--rows`: a number of rows, `none` for no limit, or `default` for the configuration's."""
-    from penstock.supervise.stream import Limits
-
-    if rows in (None, "default"):
-        return None
-    if rows == "none":
-        return Limits()
-    if not rows.isdecimal() or int(rows) < 1:
-        raise typer.BadParameter(
-            f"{rows!r} is neither a number of rows, 1 or more, nor none or default", param_hint="--rows"
-        )
-    return Limits(rows=int(rows))
-
-
 def _beginning(
     start: str, partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
 ) -> dict[str, Any]:
@@ -305,7 +304,7 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
     match asked.outcome:
         case CommandResult.DONE:
             if command.verb is Verb.LIMITS:
-                return f"{job}: {_bound(asked.stream.limits)} from now on"
+                return f"{job}: {limits_in_words(asked.stream.limits)} from now on"
             if command.verb is Verb.START and asked.stream.command != command.id:
                 return f"{job}: it runs (generation {asked.generation}), with these limits and this note from now on"
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
@@ -316,12 +315,6 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
                 f"{job}: ignored, because generation {command.generation} is over; "
                 f"the stream that runs began with generation {asked.stream.first}"
             )
-
-
-def _bound(limits: Limits | None) -> str:
-    if limits is None:
-        return "the limits of its configuration"
-    return f"at most {limits.rows:,} rows a batch and source" if limits.rows else "no limit of rows"
 
 
 def _facts(job: str, stream: Stream) -> dict[str, object]:

@@ -6,7 +6,7 @@ not in `model_fields_set`, and `over` then takes the value of the next file.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,7 @@ from penstock.config.values import (
     UrlText,
 )
 from penstock.graph.durations import minutes, seconds
+from penstock.rates.limits import Limits, Rate
 
 __all__ = [
     "AirflowDefaults",
@@ -75,11 +76,36 @@ class RunSection(_Section):
 
 
 class LimitsSection(_Section):
-    """`[limits]`: where a job stops rather than grow."""
+    """`[limits]`: where a job stops rather than grow, and what its batches read at most."""
 
     state: Size | None = None
     state_row: Size = 16 << 20
     rows: Annotated[int, Field(ge=1)] | None = None
+    bytes: Size | None = None
+    max_rate: Rate | None = None
+    max_rate_per_partition: Rate | None = None
+
+    @property
+    def of_batches(self) -> Limits:
+        """Return the limits of what batches read."""
+        chosen = ("rows", "bytes", "max_rate", "max_rate_per_partition")
+        return Limits(**{name: value for name in chosen if (value := getattr(self, name)) is not None})
+
+
+class RatesSection(_Section):
+    """`[rates]`: how the rate of live sources follows what batches cost."""
+
+    estimator: Literal["cost_model", "pid", "constant", "off"] = "cost_model"
+    rate: Rate | None = None
+    initial_rate: Rate | None = None
+    first_batch: Rate | Literal["unbounded"] = 10_000
+    min_rate: Rate = 100
+    min_rate_per_partition: Rate = 1
+    target: DurationValue = seconds(10)
+    headroom: Annotated[float, Field(gt=0, le=1)] = 0.85
+    proportional: Annotated[float | int, Field(ge=0)] = 1.0
+    integral: Annotated[float | int, Field(ge=0)] = 0.2
+    derivative: Annotated[float | int, Field(ge=0)] = 0.0
 
 
 class SuperviseSection(_Section):
@@ -157,6 +183,7 @@ class SharedSections(_Section):
     spark: SparkSection = SparkSection()
     run: RunSection = RunSection()
     limits: LimitsSection = LimitsSection()
+    rates: RatesSection = RatesSection()
     supervise: SuperviseSection = SuperviseSection()
     reports: ReportsSection = ReportsSection()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import MissingSink, UnknownName
 from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode
-from penstock.graph.policies import OnFail
+from penstock.graph.policies import MaxRate, OnFail
 from penstock.graph.schedules import Schedule
 from penstock.graph.steps import EventTime, StepNode, need_quarantine
 
@@ -19,13 +19,15 @@ __all__ = ["JobGraph", "checked_graph"]
 class JobGraph:
     """A job with checked names, windows and policies; `nodes` are in the order in which the job added them.
 
-    `checkpoints` is how often the job's code wants data checkpoints, None where it does not say.
+    `checkpoints` is how often the job's code wants data checkpoints, None where it does not say. `rates` are the limits
+    that it sets to sources, by name.
     """
 
     name: str
     nodes: tuple[Node, ...]
     interval: int | None
     checkpoints: Schedule | None = None
+    rates: Mapping[str, MaxRate] = field(default_factory=dict)
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:
@@ -140,10 +142,15 @@ def _walk(starts: Iterable[Node], onward: Callable[[Node], Iterable[Node]]) -> I
 
 
 def checked_graph(
-    name: str, nodes: tuple[Node, ...], *, interval: int | None, checkpoints: Schedule | None = None
+    name: str,
+    nodes: tuple[Node, ...],
+    *,
+    interval: int | None,
+    checkpoints: Schedule | None = None,
+    rates: Mapping[str, MaxRate] | None = None,
 ) -> JobGraph:
     """Return the graph after the checks that need all of it."""
-    graph = JobGraph(name, nodes, interval, checkpoints)
+    graph = JobGraph(name, nodes, interval, checkpoints, rates or {})
     if not graph.sinks:
         raise MissingSink(f"job {name!r} writes nothing")
     for side in nodes:

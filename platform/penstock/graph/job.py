@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 from penstock.errors import BadExpression, DuplicateName
@@ -27,7 +28,7 @@ from penstock.graph.nodes import (
     WithColumnsNode,
 )
 from penstock.graph.partitions import checked_partitions
-from penstock.graph.policies import OnFail
+from penstock.graph.policies import MaxRate, OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
 from penstock.graph.source_location import job_error
 from penstock.graph.steps import StepNode
@@ -54,6 +55,7 @@ class Job:
         self.unfinished: list[Callable[[], None]] = []
         self._filters = 0
         self._checkpoints: Schedule | None = None
+        self._rates: dict[str, MaxRate] = {}
 
     def checkpoint(self, *, every: Duration | EveryBatches | Auto | Never) -> None:
         """Make a data checkpoint of all stateful steps at this interval (DESIGN 5), in place of the configuration's.
@@ -113,7 +115,9 @@ class Job:
         for refuse_unused in self.unfinished:
             refuse_unused()
         nodes = tuple(self._nodes)
-        return checked_graph(self.name, nodes, interval=self.interval, checkpoints=self._checkpoints)
+        return checked_graph(
+            self.name, nodes, interval=self.interval, checkpoints=self._checkpoints, rates=dict(self._rates)
+        )
 
     def _side(self, node: SideNode) -> Stream:
         for known in self._nodes:
@@ -142,6 +146,32 @@ class Stream(StatefulSteps["Stream"]):
 
     @property
     def _stream(self) -> Stream:
+        return self
+
+    def max_rate(self, rows_per_second: float | None = None, *, per_partition: float | None = None) -> Stream:
+        """Limit the rows a second that are read of a source, whatever the rate estimator gives (SEMANTICS 8).
+
+        It belongs right behind `job.source`. The configuration and `penstock limits` can lower the limit further.
+
+        Args:
+            rows_per_second: The most of the source as a whole; None for no limit.
+            per_partition: The most of each of its partitions; None for no limit.
+
+        Raises:
+            JobError: This is no source, it has a limit already, or a limit is not above 0.
+        """
+        node = self._node
+        if not isinstance(node, SourceNode):
+            raise job_error("max_rate limits a source: write it right behind job.source(…)")
+        if node.name in self._job._rates:
+            raise job_error(f"source {node.name!r} has a max_rate already")
+        given = [rate for rate in (rows_per_second, per_partition) if rate is not None]
+        if not given:
+            raise job_error("max_rate needs rows_per_second, per_partition or both")
+        for rate in given:
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf:
+                raise job_error(f"max_rate is a number of rows a second above 0, not {rate!r}")
+        self._job._rates[node.name] = MaxRate(rows=rows_per_second, per_partition=per_partition)
         return self
 
     def filter(self, predicate: str) -> Stream:

@@ -1,10 +1,11 @@
-"""List the choices a job can make, each an enum whose first use is the safe one."""
+"""List the choices a job can make, most an enum whose first use is the safe one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["BadRecord", "LatenessRule", "OnEnd", "OnError", "OnFail", "OnGap"]
+__all__ = ["BadRecord", "LatenessRule", "MaxRate", "OnEnd", "OnError", "OnFail", "OnGap"]
 
 
 class OnFail(Enum):
@@ -43,6 +44,14 @@ class OnGap(Enum):
 
     FAIL = "fail"
     SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxRate:
+    """The most rows a second that a job reads of a source, and of each of its partitions; None for no limit."""
+
+    rows: float | None = None
+    per_partition: float | None = None
 
 
 class OnError(Enum):

@@ -7,11 +7,12 @@ out once. One that names a generation which is not the stream's any more changes
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.errors import CommandRefused
-from penstock.supervise.stream import Answered, Limits, Phase, StartOptions, Stream, Wish, begins_from, start_words
+from penstock.rates.limits import Limits
+from penstock.supervise.stream import Answered, Phase, StartOptions, Stream, Wish, begins_from, start_words
 
 __all__ = [
     "DAGS",
@@ -106,7 +107,8 @@ class Command:
         start: Where a START or RESTART begins.
         options: Its options; None for none.
         available_now: Whether it ends when what is there is processed.
-        limits: Of START, RESTART and LIMITS. None leaves them; with LIMITS it restores the configuration's.
+        limits: Of START, RESTART and LIMITS: what they set lies over what was set before.
+        unlimits: Names of limits for which the configuration holds again; of LIMITS with nothing else, all of them.
         note: A person's remark; None for none.
         revives: Whether an answered id counts once more where the stream has failed since. Its restore still happens
             once, because the driver looks for the id in the log.
@@ -119,7 +121,8 @@ class Command:
     start: str = "last"
     options: StartOptions | None = None
     available_now: bool = False
-    limits: Limits | None = None
+    limits: Limits = field(default_factory=Limits)
+    unlimits: frozenset[str] = frozenset()
     note: str | None = None
     revives: bool = False
     meant_at: int | None = None
@@ -195,7 +198,16 @@ def _changed(stream: Stream, command: Command, now: int) -> Stream | None:
         case Verb.DRAIN:
             return _drained(stream, command, now)
         case Verb.LIMITS:
-            return None if command.limits == stream.limits else stream.having(limits=command.limits)
+            limits = _limited(stream, command)
+            return None if limits == stream.limits else stream.having(limits=limits)
+
+
+def _limited(stream: Stream, command: Command) -> Limits | None:
+    """Return the limits of a stream after a command, None where nothing is set."""
+    if command.verb is Verb.LIMITS and not (command.limits.set_limits() or command.unlimits):
+        return None
+    limits = command.limits.over((stream.limits or Limits()).without(command.unlimits))
+    return limits if limits.set_limits() else None
 
 
 def _started(stream: Stream, command: Command, now: int) -> Stream | None:
@@ -208,7 +220,7 @@ def _started(stream: Stream, command: Command, now: int) -> Stream | None:
         if command.available_now != stream.available_now:
             ends = "ends when what was there is done" if stream.available_now else "runs on"
             raise _refused(command.verb, stream, f"the stream that runs {ends}, unlike what is asked for: use restart")
-        changed = stream.having(limits=command.limits or stream.limits, note=command.note or stream.note)
+        changed = stream.having(limits=_limited(stream, command), note=command.note or stream.note)
         return None if changed == stream else changed
     return _begun(stream, command, now, Wish.RUN)
 
@@ -239,7 +251,7 @@ def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
         available_now=stream.available_now if resumes else command.available_now,
         command=stream.command if restores else command.id,
         note=command.note,
-        limits=command.limits or stream.limits,
+        limits=_limited(stream, command),
         phase=Phase.SUBMITTING,
         reason=f"asked for by {command.verb.value}",
         since=now,

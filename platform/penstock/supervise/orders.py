@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.rates.limits import Limits
 from penstock.runtime.process.control import ControlState
 from penstock.runtime.restore.target import parse_start
-from penstock.sources.backlog import ReadLimit
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Stream, Wish
 
@@ -34,21 +34,25 @@ class StreamOrders:
         return self._seen[1]
 
     def _order(self, stream: Stream) -> ControlState:
-        limit = ReadLimit(rows=stream.limits.rows) if stream.limits is not None else None
-        return replace(self._wanted(stream, limit), saves=dict(stream.saves), unsaves=dict(stream.unsaves))
+        return replace(
+            self._wanted(stream),
+            limits=stream.limits or Limits(),
+            saves=dict(stream.saves),
+            unsaves=dict(stream.unsaves),
+        )
 
-    def _wanted(self, stream: Stream, limit: ReadLimit | None) -> ControlState:
+    def _wanted(self, stream: Stream) -> ControlState:
         if not self._generation:
             # Not the wish: a stop is answered with "nothing to do" where no stream runs, and means this driver still.
             verbs = {known.verb for known in stream.answered if known.id not in self._before}
             begins = parse_start(stream.start).batch if "restart" in verbs else None
             stop = bool({"stop", "suspend", "restart"} & verbs)
-            return ControlState(stop=stop, drain="drain" in verbs, begins=begins, limit=limit)
+            return ControlState(stop=stop, drain="drain" in verbs, begins=begins)
         if self._generation > stream.generation:  # another program counts the generations
-            return ControlState(limit=limit)
+            return ControlState()
         if self._generation < stream.generation:
             over = f"generation {stream.generation} was claimed after this driver's, {self._generation}"
-            return ControlState(over=over, begins=parse_start(stream.start).batch, stop=True, limit=limit)
+            return ControlState(over=over, begins=parse_start(stream.start).batch, stop=True)
         # A stream that was given up is over too: its last driver may have been launched later than anybody waited.
         stop = stream.is_over or stream.wish in (Wish.STOP, Wish.SUSPEND)
-        return ControlState(stop=stop, drain=stream.wish is Wish.DRAIN, limit=limit)
+        return ControlState(stop=stop, drain=stream.wish is Wish.DRAIN)

@@ -15,9 +15,10 @@ from pydantic import Field, JsonValue
 
 from penstock.checkpoint.log.entries import Record
 from penstock.graph.names import is_name
+from penstock.rates.limits import Limits
 from penstock.runtime.restore.target import RestoreTarget, parse_start, parse_state
 
-__all__ = ["Answered", "DriverSlot", "Limits", "Phase", "StartOptions", "Stream", "Wish", "begins_from", "start_words"]
+__all__ = ["Answered", "DriverSlot", "Phase", "StartOptions", "Stream", "Wish", "begins_from", "start_words"]
 
 
 class Wish(Enum):
@@ -55,15 +56,6 @@ class Phase(Enum):
     def is_final(self) -> bool:
         """Return whether only a command leads out of this phase."""
         return self in (Phase.SUSPENDED, Phase.STOPPED, Phase.FAILED, Phase.FINISHED)
-
-
-class Limits(Record):
-    """The limits of a batch; a running driver reads a change before its next batch.
-
-    `rows` is the most that a batch reads of each source; None for as much as the source gives.
-    """
-
-    rows: Annotated[int, Field(ge=1)] | None = None
 
 
 class StartOptions(Record):
@@ -152,7 +144,7 @@ class Stream(Record):
     `first` where the log had seen later ones; None before it was started.
     `command` is the id of the command that began it; its restore, if `start` and `options` are one, is done once.
     `asked_by` is the id of the command that the wish in force came with, at `asked_at`.
-    `limits` is None where nobody set any: then the configuration's hold. `saves` are the requested names that the
+    `limits` lie over those of the configuration; None where nobody set any. `saves` are the requested names that the
     newest checkpoint does not have yet, with the time of the request; `unsaves` are names to delete.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """

@@ -13,8 +13,9 @@ from typing import Any
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, Commit
 from penstock.errors import PenstockError
+from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
-from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.supervise.stream import Phase, Stream
 from penstock.ui.commits import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.flow import Flow, flow_of
 from penstock.ui.formatting import finite, total
@@ -153,6 +154,24 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """The rate of a batch, rows a second, and by source the rule that left rows of it that waited."""
+
+    rate: int | None = None
+    bound: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: object) -> Admission:
+        """Read what a record says; what makes no sense counts as not there (F77)."""
+        limits = record if isinstance(record, Mapping) else {}
+        rate, bound = finite(limits.get("rate")), limits.get("bound")
+        return cls(
+            rate=None if rate is None else round(rate),
+            bound={str(s): str(rule) for s, rule in bound.items()} if isinstance(bound, Mapping) else {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """The content of a job's pages. Times are microseconds since 1970, durations microseconds.
 
@@ -201,10 +220,19 @@ class JobView:
         return self.reading.status.state is JobState.RUNNING
 
     @property
+    def limits(self) -> Limits:
+        """Return the hard limits in force: those that were set, over those of the configuration."""
+        return (self.stream.limits or Limits()).over(self.reading.limits)
+
+    @property
     def limit(self) -> int | None:
         """Return the rows that a batch reads of each source at most, None for no limit."""
-        set_by_command = self.stream.limits
-        return (set_by_command if set_by_command is not None else self.reading.limits).rows
+        return self.limits.rows
+
+    @property
+    def admitted(self) -> Admission:
+        """Return what the newest batch could read, as its driver says."""
+        return Admission.of(self.reading.status.record.get("limits"))
 
 
 def view_of(reading: Reading) -> JobView:

@@ -23,7 +23,7 @@ from penstock.quality.held.decision_records import HeldRecords
 from penstock.runtime.inspect.job_status import kept_checkpoints, read_status
 from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl
-from penstock.supervise.stream import Limits, Stream
+from penstock.supervise.stream import Stream
 from penstock.time.clock import Clock
 from penstock.ui.commits import Gate, gates_of
 from penstock.ui.model import JobView, Reading, Tone, Trouble, view_of
@@ -160,7 +160,7 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             supervised=supervised,
             stream=stream,
             status=status,
-            limits=Limits(rows=settings.limits.rows),
+            limits=settings.limits.of_batches,
             history=changes,
             kept=kept,
             in_force=recovered.commit if recovered is not None else None,

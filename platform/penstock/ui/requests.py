@@ -18,7 +18,7 @@ _SAYS = {
     Request.DRAIN: "The driver processes what is available now, closes all open windows, and ends.",
     Request.SUSPEND: "The driver finishes its batch and ends. Resume restarts it, with the same code and limits.",
     Request.RESUME: "The stream resumes from its checkpoint, with the same code and limits.",
-    Request.LIMITS: "Sets the maximum of rows per batch for each source, from the next batch on.",
+    Request.LIMITS: "Sets what batches read at most, or pauses them, from the next batch on.",
     Request.SAVE: "Gives the newest checkpoint a name (a savepoint), under which it is kept.",
     Request.RELEASE: "Publishes the rows that a gate has held back in this batch.",
     Request.DISCARD: "Drops the rows that a gate has held back in this batch. This cannot be undone.",
@@ -83,6 +83,6 @@ def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
 
 
 _FIELDS: dict[Request, tuple[str, list[str]]] = {
-    Request.LIMITS: ("rows", ["--rows N|none|default"]),
+    Request.LIMITS: ("rows", ["--rows N --max-rate N --max-rate-per-partition N --pause"]),
     Request.SAVE: ("name", ["NAME"]),
 }

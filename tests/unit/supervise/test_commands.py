@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CommandRefused
+from penstock.rates.limits import Limits
 from penstock.supervise.commands import Command, CommandResult, Verb, fold, generation_of
-from penstock.supervise.stream import DriverSlot, Limits, Phase, StartOptions, Stream, Wish
+from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Stream, Wish
 
 NOW = 1_000_000_000
 RUNNING = Stream(

@@ -7,17 +7,17 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import Fenced, StorageUnavailable
+from penstock.rates.limits import Limits
 from penstock.runtime.process.control import ControlState, OrderWatch
 from penstock.runtime.process.signals import StopSwitch
-from penstock.sources.base import ReadLimit
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
-from penstock.supervise.stream import Limits, Phase, Stream, Wish
+from penstock.supervise.stream import Phase, Stream, Wish
 from penstock.time.clock import SystemClock
 from tools.waiting import until
 
-FIRST = ReadLimit(rows=100)
+FIRST = Limits(rows=100)
 
 
 def records(store=None):
@@ -43,9 +43,9 @@ RUNNING = Stream(wish=Wish.RUN, phase=Phase.RUNNING, first=3, generation=4, aske
         ({"wish": Wish.STOP}, ControlState(stop=True)),
         ({"wish": Wish.SUSPEND}, ControlState(stop=True)),
         ({"wish": Wish.DRAIN}, ControlState(drain=True)),
-        ({"limits": Limits(rows=5)}, ControlState(limit=ReadLimit(rows=5))),
-        ({"limits": Limits(rows=None)}, ControlState(limit=ReadLimit(rows=None))),
-        ({"limits": Limits(rows=5), "wish": Wish.STOP}, ControlState(stop=True, limit=ReadLimit(rows=5))),
+        ({"limits": Limits(rows=5)}, ControlState(limits=Limits(rows=5))),
+        ({"limits": Limits(rows=None)}, ControlState(limits=Limits(rows=None))),
+        ({"limits": Limits(rows=5), "wish": Wish.STOP}, ControlState(stop=True, limits=Limits(rows=5))),
         ({"generation": 3}, ControlState()),
     ],
     ids=["run", "stop", "suspend", "drain", "limit", "no limit", "both", "an older record"],
@@ -102,7 +102,7 @@ def test_a_driver_hears_each_command_in_turn():
     ):
         ask(mine, verb, at, **more)
         heard.append(orders.look())
-    five, free = ControlState(limit=ReadLimit(rows=5)), ControlState(limit=ReadLimit(rows=None))
+    five, free = ControlState(limits=Limits(rows=5)), ControlState(limits=Limits(rows=None))
     assert heard == [ControlState(), five, free, ControlState(), ControlState(drain=True), ControlState(stop=True)]
 
 
@@ -132,13 +132,13 @@ def test_a_driver_that_was_started_by_hand_ignores_what_was_asked_before(wish):
     mine = records()
     put(mine, RUNNING.model_copy(update={"wish": wish, "limits": Limits(rows=5)}))
     orders = StreamOrders(mine, 0)
-    assert orders.look() == ControlState(limit=ReadLimit(rows=5))
+    assert orders.look() == ControlState(limits=Limits(rows=5))
     mine.update(lambda stream: (stream.model_copy(update={"reason": "the supervisor's", "generation": 9}), None))
-    assert orders.look() == ControlState(limit=ReadLimit(rows=5))
+    assert orders.look() == ControlState(limits=Limits(rows=5))
     ask(mine, Verb.LIMITS, 8, limits=Limits(rows=6))
-    assert orders.look() == ControlState(limit=ReadLimit(rows=6))
+    assert orders.look() == ControlState(limits=Limits(rows=6))
     ask(mine, Verb.STOP, 9)
-    assert orders.look() == ControlState(stop=True, limit=ReadLimit(rows=6))
+    assert orders.look() == ControlState(stop=True, limits=Limits(rows=6))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotRestore, CommandRefused, RootMissing, StreamFailed, SupervisorAbsent
+from penstock.rates.limits import Limits
 from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.control import StreamControl
 from penstock.supervise.records import LeaseWatch
-from penstock.supervise.stream import Limits, Phase, StartOptions, Wish
+from penstock.supervise.stream import Phase, StartOptions, Wish
 from penstock.supervise.supervisor import PATIENCE
 
 SECOND = 1_000_000

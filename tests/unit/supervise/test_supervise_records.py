@@ -11,8 +11,9 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, CommitUnknown, StorageUnavailable
+from penstock.rates.limits import Limits
 from penstock.supervise.records import LeaseWatch, StreamRecords, supervised_jobs
-from penstock.supervise.stream import Answered, DriverSlot, Limits, Phase, StartOptions, Stream, Wish
+from penstock.supervise.stream import Answered, DriverSlot, Phase, StartOptions, Stream, Wish
 
 FOLDER = "_control/streams/flights"
 PATIENCE = 10.0

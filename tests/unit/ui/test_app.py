@@ -12,7 +12,8 @@ from project_samples import JOB, job_toml, make_project
 from ui_site import NOW, SECOND, Site, ask, read, words_of
 
 from penstock.checkpoint.log.entries import ManifestRef, StagedFile
-from penstock.supervise.stream import Limits, Phase, Wish
+from penstock.rates.limits import Limits
+from penstock.supervise.stream import Phase, Wish
 from penstock.ui import app as app_module
 from penstock.ui.app import pages
 from penstock.ui.reading import Remembered

@@ -11,10 +11,11 @@ from ui_site import NOW, SECOND, Site, read
 
 from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
 from penstock.errors import ComputeFailed
+from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.runtime.process.logging import configure_events
 from penstock.runtime.process.progress import JsonProgress
-from penstock.supervise.stream import Limits, Stream
+from penstock.supervise.stream import Stream
 from penstock.ui.charts import charts_of
 from penstock.ui.driver_log import Spent, read_driver_log
 from penstock.ui.model import Reading, view_of

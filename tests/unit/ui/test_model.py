@@ -8,8 +8,9 @@ from checkpoint_samples import commit
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
 from penstock.errors import JobNotFound
+from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
-from penstock.supervise.stream import Limits, Phase, Stream
+from penstock.supervise.stream import Phase, Stream
 from penstock.ui.model import Reading, Tone, Trouble, view_of
 
 NOW = 1_700_000_000_000_000
@@ -179,7 +180,9 @@ def test_the_history_names_who_has_asked():
 
 
 @pytest.mark.parametrize(
-    ("by_command", "shown"), [(None, 7), (Limits(), None), (Limits(rows=3), 3)], ids=["configured", "lifted", "set"]
+    ("by_command", "shown"),
+    [(None, 7), (Limits(rows=None), None), (Limits(rows=3), 3), (Limits(max_rate=5), 7)],
+    ids=["configured", "lifted", "set", "another set"],
 )
 def test_a_limit_that_a_command_set_goes_before_the_configurations(by_command, shown):
     """As the driver has it."""

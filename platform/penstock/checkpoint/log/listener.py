@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.recovery import Recovered
 
 __all__ = ["Listener"]
@@ -22,6 +22,12 @@ class Listener:
 
     def on_answered(self, command: str) -> None:
         """Hear that another try of the command has restored meanwhile, so that this one does nothing."""
+
+    def on_batch_submitted(self, offsets: Offsets) -> None:
+        """Hear that a batch is planned; its Offsets go into the log next."""
+
+    def on_batch_started(self, offsets: Offsets) -> None:
+        """Hear that a batch is computed: also one that was planned by another driver, which died."""
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Hear that a batch is committed, published and acknowledged."""

@@ -33,6 +33,7 @@ from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.quality.held.release import keep_held
+from penstock.runtime.driver.admission import Admitted, Backlogs, admit
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import (
@@ -45,6 +46,7 @@ from penstock.runtime.driver.next_batch import (
     spans_of,
 )
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
+from penstock.runtime.driver.rate_control import RateControl
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
@@ -107,6 +109,8 @@ class Driver:
         self._target: Mapping[str, Ends] | None = None
         self._ticks = TickClock(self.settings.clock_patience)
         self._names = SavedNames(self.janitor)
+        self._rates = RateControl(self.settings.rates, graph, self.trigger, self.clock)
+        self.listeners = (self._rates, *self.listeners)
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
@@ -189,6 +193,7 @@ class Driver:
     def run_batch(self, offsets: Offsets) -> Iterator[Hook]:
         """Run one planned batch through its stages."""
         self.offsets = offsets
+        self.tell(lambda listener: listener.on_batch_submitted(offsets))
         yield from self._run_stages(BATCH)
 
     def release(self, reason: str = "stopped") -> Iterator[Hook]:
@@ -227,11 +232,18 @@ class Driver:
             now=now,
             target=self._target,
             drain=self.draining,
-            limit=self.settings.limit(),
+            admit=self._admit,
             epoch=owned.epoch,
             writer=owned.writer,
             since=self._since,
         )
+
+    def _admit(self, backlogs: Backlogs) -> Admitted:
+        """Return how far the next batch reads; a drain reads on in spite of a pause."""
+        limits = self.settings.limits()
+        if self.draining:
+            limits = limits.without(frozenset({"paused"}))
+        return admit(backlogs, limits, self._rates.pace(), rates=self.engine.graph.rates)
 
     def _now(self) -> int:
         return self._ticks.now(self.clock, self.trigger, self.last_time)
@@ -264,6 +276,8 @@ class Driver:
             case Stage.FIX_OFFSETS:
                 self._fix_offsets()
             case Stage.COMPUTE:
+                offsets = self._offsets()
+                self.tell(lambda listener: listener.on_batch_started(offsets))
                 self._compute()
             case Stage.COMMIT_BATCH:
                 self._commit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,12 +14,13 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
 from penstock.graph.steps import StepNode
+from penstock.runtime.driver.admission import Admitted, Backlogs
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.driver.watermarks import idle_due
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sources.backlog import Ends, ReadLimit, Waiting, clamp, divide
+from penstock.sources.backlog import Ends, Waiting, clamp
 from penstock.sources.base import Span
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
@@ -72,7 +73,7 @@ def next_batch(
     now: int,
     target: Mapping[str, Ends] | None,
     drain: bool = False,
-    limit: ReadLimit,
+    admit: Callable[[Backlogs], Admitted],
     epoch: int,
     writer: str,
     since: int | None = None,
@@ -82,13 +83,16 @@ def next_batch(
     `zero` is the job's zero time, and `last_time` the newest batch time in the log, None before the first batch:
     batch times continue from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
-    `limit` bounds what one batch reads of each source; that it was in force is said in the Offsets.
+    `admit` says how far the batch reads each source; by which limits is said in the Offsets.
     `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
     """
     graph = engine.graph
     tick = trigger.next(zero, last_time, now)
     since = tick.time if since is None else since
-    ranges = {s.name: _range(engine, s, commit, target, limit) for s in graph.sources}
+    backlogs = _backlogs(engine, commit)
+    within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
+    admitted = admit(within)
+    ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False
     ended = {name for name, r in ranges.items() if engine.source(name).ended(r["end"])}
@@ -97,6 +101,8 @@ def next_batch(
     # A source has ended and no Commit says so yet: that is due as well.
     due = _due(graph, commit, tick.time, since, ranges) or any(not _has_ended(commit, name) for name in ended)
     if not (fresh or by_time or due):
+        if admitted.paused and target is not None and any(w.rows for b in within.values() for w in b.values()):
+            return NextBatch(None, since=since, wait=max(_POLL, tick.wait))  # it ends when all is read, and not before
         left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
         if not (going or left_open) or (target is not None and not drain):
             return None
@@ -119,40 +125,58 @@ def next_batch(
         time=tick.time,
         ranges=ranges,
         watermarks=_watermarks(graph, commit),
-        limits={"rows": limit.rows} if limit.rows is not None else {},
+        limits=admitted.limits,
         settings=settings,
     )
     # Time passes by itself; what a watermark has made due follows at once (SEMANTICS 2.2).
     return NextBatch(offsets, since=since, wait=tick.wait, follows=not by_time or due)
 
 
+def _backlogs(engine: Engine, commit: Commit | None) -> dict[str, Mapping[str, Waiting]]:
+    """Return what waits in each source that has not ended."""
+    backlogs: dict[str, Mapping[str, Waiting]] = {}
+    for node in engine.graph.sources:
+        known = _progress(commit, node.name)
+        if known is None or not known.ended:
+            backlogs[node.name] = engine.source(node.name).backlog(None if known is None else known.position)
+    return backlogs
+
+
 def _range(
-    engine: Engine, node: SourceNode, commit: Commit | None, target: Mapping[str, Ends] | None, limit: ReadLimit
+    engine: Engine,
+    node: SourceNode,
+    commit: Commit | None,
+    backlog: Mapping[str, Waiting] | None,
+    admitted: Admitted,
 ) -> dict[str, Any]:
     """Return what a batch reads of a source, as the Offsets have it; `span` is None where nothing is new."""
     known = _progress(commit, node.name)
     start = known.position if known is not None else None
     if known is not None and known.ended:
         return {"start": start, "end": dict(known.position), "span": None}
-    reader = engine.source(node.name)
-    backlog = reader.backlog(start)
-    ends = divide(backlog if target is None else clamp(backlog, target[node.name]), limit)
+    assert backlog is not None
+    reader, ends = engine.source(node.name), admitted.ends[node.name]
     end = dict(reader.position(start, ends))
     span = None if start is not None and end == start else dict(reader.span(start, end))
-    return {"start": start, "end": end, "span": span, **_unread(node, backlog, ends, known)}
+    return {"start": start, "end": end, "span": span, **_unread(node, backlog, admitted, known)}
 
 
 def _unread(
-    node: SourceNode, backlog: Mapping[str, Waiting], ends: Ends, known: SourceProgress | None
+    node: SourceNode, backlog: Mapping[str, Waiting], admitted: Admitted, known: SourceProgress | None
 ) -> dict[str, list[str]]:
     """Return the partitions that a batch leaves rows in, and those that are gone, where there are any (SEMANTICS 2.4).
+
+    A pause holds back all of them, because no row that came could have been read.
 
     They stand in the Offsets, so that every run of the batch decides the same on idleness.
     """
     if node.event_time is None:
         return {}
+    ends = admitted.ends[node.name]
     held_back = sorted(
-        name for name, waiting in backlog.items() if waiting.rows and ends.get(name, waiting.next) < waiting.latest
+        name
+        for name, waiting in backlog.items()
+        if admitted.paused or (waiting.rows and ends.get(name, waiting.next) < waiting.latest)
     )
     gone = sorted((known.partitions if known is not None else {}).keys() - backlog.keys())
     return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from penstock.checkpoint.log.entries import Takeover
 from penstock.checkpoint.log.takeover import View
+from penstock.rates.limits import Limits
+from penstock.runtime.driver.rate_control import RatePolicy
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
-from penstock.sources.backlog import ReadLimit
 
 __all__ = ["DriverSettings", "Identity"]
 
@@ -55,8 +56,10 @@ class DriverSettings:
     """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
     gates: Mapping[int, str] = field(default_factory=dict)
     """What a person said of batches that a gate stopped: publish, drop or hold (SEMANTICS 11.5)."""
-    limit: Callable[[], ReadLimit] = ReadLimit
-    """What bounds the next batch; asked before each."""
+    limits: Callable[[], Limits] = Limits
+    """The hard limits of the next batch; asked before each."""
+    rates: RatePolicy = field(default_factory=RatePolicy)
+    """How the rates of batches come about; by default there are none."""
     saves: Callable[[], Collection[str]] = tuple
     """The names that were asked for the newest checkpoint; looked at between batches."""
     unsaves: Callable[[], Collection[str]] = tuple

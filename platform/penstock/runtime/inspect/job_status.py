@@ -174,6 +174,7 @@ class JobStatus:
             "ms": self.record.get("ms"),
             "rows_per_second": self.record.get("rows_per_second"),
             "rows_left": self.record.get("left"),
+            "limits": self.record.get("limits"),
             "stage": self.record.get("stage"),
             "data_checkpoint": self.record.get("data_checkpoint"),
             "heartbeat_age": self.heartbeat_age,

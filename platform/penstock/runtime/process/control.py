@@ -18,8 +18,8 @@ import structlog
 
 from penstock.errors import Fenced, PenstockError
 from penstock.graph.names import is_name
+from penstock.rates.limits import Limits
 from penstock.runtime.process.signals import StopSwitch
-from penstock.sources.backlog import ReadLimit
 
 __all__ = ["EVERY", "ControlState", "OrderWatch", "Orders"]
 
@@ -36,16 +36,16 @@ class ControlState:
     """What is wanted of a driver now; `over` says why its generation is not the newest, None where it is.
 
     `begins` is the batch that the newer generation begins at, None where it resumes from the last.
-    `limit` is None where nobody ever set one: then the configuration's holds. `saves` are the requested names for the
-    newest checkpoint, each with a number that changes with each request. `unsaves` are, in the same way, the names to
-    delete.
+    `limits` lie over those of the configuration, as far as somebody has set any. `saves` are the requested names for
+    the newest checkpoint, each with a number that changes with each request. `unsaves` are, in the same way, the names
+    to delete.
     """
 
     stop: bool = False
     drain: bool = False
     over: str | None = None
     begins: int | None = None
-    limit: ReadLimit | None = None
+    limits: Limits = field(default_factory=Limits)
     saves: Mapping[str, int] = field(default_factory=dict)
     unsaves: Mapping[str, int] = field(default_factory=dict)
 
@@ -61,11 +61,11 @@ class OrderWatch:
     """Look for orders from a thread of its own, and pass them on.
 
     Storage that does not answer changes no order: the driver keeps the last one, and its log decides.
-    `first` is the limit that holds until an order has one. `drain` is called once, when an order wants the job drained,
-    and at once where an earlier order did.
+    `first` are the limits that hold as far as no order has others. `drain` is called once, when an order wants the job
+    drained, and at once where an earlier order did.
     """
 
-    def __init__(self, orders: Orders, switch: StopSwitch, *, first: ReadLimit) -> None:
+    def __init__(self, orders: Orders, switch: StopSwitch, *, first: Limits) -> None:
         self._orders = orders
         self._switch = switch
         self._first = first
@@ -75,10 +75,9 @@ class OrderWatch:
         self._failing = False
         self._end = threading.Event()
 
-    def limit(self) -> ReadLimit:
+    def limits(self) -> Limits:
         """Return what bounds the next batch."""
-        limit = None if self._order is None else self._order.limit
-        return self._first if limit is None else limit
+        return self._first if self._order is None else self._order.limits.over(self._first)
 
     def saves(self) -> tuple[str, ...]:
         """Return the names that are asked for the newest checkpoint, by somebody who still waits for it.
@@ -149,8 +148,8 @@ class OrderWatch:
         asks = [("saves", *ask) for ask in order.saves.items()] + [("unsaves", *ask) for ask in order.unsaves.items()]
         self._heard = {ask: self._heard.get(ask, now) for ask in asks}
         before, self._order = self._order or ControlState(), order
-        if order.limit != before.limit:
-            log.info("orders.limit", rows=self.limit().rows)
+        if order.limits != before.limits:
+            log.info("orders.limit", **self.limits().set_limits())
         if order.drain and not before.drain and self._drain is not None:
             self._drain()
         if (order.stop or order.over is not None) and not self._switch.heard:

@@ -15,7 +15,7 @@ import structlog
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.batch_report import BatchReport
-from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import EXIT_SOFTWARE, PenstockError
@@ -71,6 +71,7 @@ class DriverStatus:
     `facts` do not change: holder, writer, generation, code_version. Of the others:
 
     - `left` are the rows that a bounded source still has, by source.
+    - `limits` are those of the newest batch, as its Offsets have them.
     - `judged` is the newest batch that a check has judged.
     - `held` are batches that a gate has held, whatever was decided on them since.
     - `works` says that a batch was published, or that the driver has waited. A driver that computes its first batch has
@@ -108,6 +109,10 @@ class DriverStatus:
             self._batches = deque([(self.clock.monotonic(), 0)])
         # Whatever it waited for before, it begins now.
         self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held)
+
+    def on_admitted(self, offsets: Offsets) -> None:
+        """Note the limits of a batch, the rate that was estimated, and which rule bound each source."""
+        self._note(limits=dict(offsets.limits))
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""

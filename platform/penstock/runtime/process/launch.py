@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from penstock.checkpoint.log.metadata import read_metadata, refuse_part
 from penstock.checkpoint.log.queries import find_restore_by_command
@@ -15,13 +15,11 @@ from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import refuse_moved, survey
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.config.settings import Settings
 from penstock.config.values import is_local, reference_of
 from penstock.errors import (
     CannotRestore,
     ClusterUnavailable,
     ComputeFailed,
-    ConfigError,
     EngineGone,
     EnvironmentUnfit,
     FormerCheckpoint,
@@ -30,10 +28,9 @@ from penstock.errors import (
     RootMissing,
 )
 from penstock.graph.graph import JobGraph
-from penstock.graph.job import Job
-from penstock.graph.schedules import AUTO, Schedule
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.suite import find_suites
+from penstock.runtime.process.choices import choose_rates, choose_schedule, choose_trigger
 from penstock.runtime.process.control import Orders, OrderWatch
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
 from penstock.runtime.process.progress import ProgressView
@@ -49,18 +46,14 @@ from penstock.runtime.spark.errors import naming_the_dead
 from penstock.runtime.spark.warm_up import warm
 from penstock.sinks import Delta
 from penstock.sinks.delta.log_entry import former_writer
-from penstock.sources.backlog import ReadLimit
 from penstock.time.clock import SystemClock
-from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.runtime.spark.engine import SparkEngine
 
-__all__ = ["RunOrder", "analysed", "choose_schedule", "choose_trigger", "launch", "open_spark", "refuse_to_begin"]
-
-Chosen = TypeVar("Chosen")
+__all__ = ["RunOrder", "analysed", "launch", "open_spark", "refuse_to_begin"]
 
 _OF_SPARK = (ClusterUnavailable, ComputeFailed, EngineGone, EnvironmentUnfit)
 """What Spark fails with, also where somebody ends it."""
@@ -104,7 +97,7 @@ def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: O
     switch = StopSwitch(deadline, clock=system)
     switch.told = lambda: progress.stopping(deadline)
     with switch.armed():
-        watch = OrderWatch(orders, switch, first=ReadLimit(rows=settings.limits.rows))
+        watch = OrderWatch(orders, switch, first=settings.limits.of_batches)
         try:
             watch.look()
             with watch.watching():
@@ -192,7 +185,8 @@ def _launched(
                     drain=order.drain,
                     gates=order.gates,
                     drop=order.drop,
-                    limit=orders.limit,
+                    limits=orders.limits,
+                    rates=choose_rates(settings),
                     caps={step.name: settings.limits.state for step in graph.steps} if settings.limits.state else {},
                     row_cap=settings.limits.state_row,
                     saves=orders.saves,
@@ -224,38 +218,6 @@ def _start_step(switch: StopSwitch) -> Iterator[None]:
         raise
     if switch.heard:
         raise StoppedWaiting
-
-
-def choose_trigger(job: Job, settings: Settings) -> Trigger:
-    """Return when batches run: as the job's code says, else its configuration, else as fast as possible.
-
-    Raises ConfigError at the trigger's line where code and configuration both say something, and not the same.
-    """
-    interval = job.graph().interval
-    if interval is None:
-        return settings.run.trigger or AsFastAsPossible()
-    says = f"Job(interval=…) of {interval / 1_000_000:g} s"
-    return _agreed(FixedInterval(interval), says, settings, "run", "trigger")
-
-
-def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:
-    """Return how often data checkpoints are made: as the job's code says, else its configuration, else `AUTO`.
-
-    Raises ConfigError where code and configuration both say something, and not the same.
-    """
-    if graph.checkpoints is None:
-        return settings.checkpoint.every or AUTO
-    return _agreed(graph.checkpoints, "how often data checkpoints are made", settings, "checkpoint", "every")
-
-
-def _agreed(coded: Chosen, says: str, settings: Settings, section: str, key: str) -> Chosen:
-    """Return what the job's code says, unless its configuration says something else."""
-    if getattr(getattr(settings, section), key) not in (None, coded):
-        raise ConfigError(
-            f"the job's code says {says}, and the configuration says something else; keep one of them",
-            where=settings.where(section, key),
-        )
-    return coded
 
 
 @contextmanager

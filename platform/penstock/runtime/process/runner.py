@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from penstock.checkpoint.log.batch_report import BatchReport
-from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import ComputeFailed, EngineGone, Fenced
@@ -97,6 +97,10 @@ class Runner(Listener):
     def on_answered(self, command: str) -> None:
         """Show that another try of the command has restored meanwhile."""
         self.progress.answered(command)
+
+    def on_batch_started(self, offsets: Offsets) -> None:
+        """Note by which limits a batch was admitted."""
+        self.status.on_admitted(offsets)
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Count a batch and show it."""

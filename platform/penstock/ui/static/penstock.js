@@ -192,7 +192,8 @@
       const conf = { job: request.dataset.job };
       for (const field of request.querySelectorAll("input[name]")) {
         const number = field.type === "number" || "number" in field.dataset;
-        conf[field.name] = number && field.value.trim() === "" ? null : number ? Number(field.value) : field.value;
+        if (field.type === "checkbox") conf[field.name] = field.checked;
+        else conf[field.name] = number && field.value.trim() === "" ? null : number ? Number(field.value) : field.value;
       }
       await trying(() => send(request.dataset.runs, conf, request.dataset.dag));
       button.disabled = false;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from growing import Topic
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.entries import Commit, PartitionProgress, SourceProgress
+from penstock.rates.limits import Limits
+from penstock.runtime.driver.admission import admit
 from penstock.runtime.driver.next_batch import NextBatch, available, next_batch
-from penstock.sources.backlog import ReadLimit, Waiting
+from penstock.sources.backlog import Waiting
 from penstock.time.triggers import FixedInterval
 from penstock.windows import Tumbling
 
@@ -102,7 +105,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         now=now,
         target=other.get("target"),
         drain=other.get("drain", False),
-        limit=other.get("limit", ReadLimit()),
+        admit=partial(admit, limits=other.get("limits", Limits())),
         since=other.get("since"),
         epoch=7,
         writer="me",
@@ -246,7 +249,7 @@ def test_a_run_ends_at_what_was_there_however_fast_the_source_grows(limit: int, 
     target = available(engine, None)
     assert (target, topic.asked) == ({"s0": {"a": 9, "b": 5}}, 1)
     commit, read, sizes = None, dict[str, int](), list[int]()
-    while (plan := planned(engine, commit, target=target, drain=drain, limit=ReadLimit(rows=limit))) is not None:
+    while (plan := planned(engine, commit, target=target, drain=drain, limits=Limits(rows=limit))) is not None:
         assert plan.offsets is not None
         ranges = plan.offsets.ranges["s0"]
         for name, (first, last, _) in (ranges["span"] or {}).items():  # type: ignore[union-attr, misc]
@@ -279,7 +282,7 @@ def partitions_of(**seen_at: int) -> dict[str, Any]:
 def test_what_a_batch_leaves_unread_stands_in_its_offsets() -> None:
     """SEMANTICS 2.4, 1.2: a partition that a limit held back; every run of the batch decides the same on idleness."""
     engine: Any = OfTopic(windowed_job(idle=3), Topic({"a": 9, "b": 3}))
-    plan = planned(engine, commit_of(0, **partitions_of(a=4, b=4)), limit=ReadLimit(rows=1))
+    plan = planned(engine, commit_of(0, **partitions_of(a=4, b=4)), limits=Limits(rows=1))
     assert plan is not None
     assert plan.offsets is not None
     assert plan.offsets.ranges["s0"]["held_back"] == ["a"]

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from penstock.errors import Fenced, StorageUnavailable
+from penstock.rates.limits import Limits
 from penstock.runtime.process import control as orders_module
 from penstock.runtime.process.control import ControlState, OrderWatch
 from penstock.runtime.process.signals import StopSwitch
-from penstock.sources.base import ReadLimit
 from penstock.time.clock import SystemClock
 
-FIRST = ReadLimit(rows=100)
+FIRST = Limits(rows=100)
 WANTED = [
     ControlState(),
     ControlState(stop=True),
     ControlState(drain=True),
     ControlState(over="a newer one", stop=True),
     ControlState(over="a newer one"),
-    ControlState(limit=ReadLimit(rows=5)),
-    ControlState(limit=ReadLimit(rows=None)),
+    ControlState(limits=Limits(rows=5)),
+    ControlState(limits=Limits(rows=None)),
 ]
 
 
@@ -69,7 +69,7 @@ def test_nothing_asked_is_nothing_done():
     watch, switch, drained = watching(ControlState())
     watch.on_drain(lambda: drained.append(1))
     watch.look()
-    assert (switch.asked, drained, watch.limit()) == (0, [], FIRST)
+    assert (switch.asked, drained, watch.limits()) == (0, [], FIRST)
 
 
 def test_a_stop_is_asked_for_once():
@@ -120,25 +120,25 @@ def test_a_generation_that_is_over_is_fenced():
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"),
-    [(None, FIRST), (ReadLimit(rows=None), ReadLimit(rows=None)), (ReadLimit(rows=5), ReadLimit(rows=5))],
+    ("limits", "expected"),
+    [(Limits(), FIRST), (Limits(rows=None), Limits(rows=None)), (Limits(rows=5), Limits(rows=5))],
     ids=["nothing was said", "no bound", "a number"],
 )
-def test_the_newest_limit_holds(limit, expected):
+def test_the_newest_limit_holds(limits, expected):
     """And the configuration's again where it is given back."""
-    watch, _, _ = watching(ControlState(limit=ReadLimit(rows=7)), ControlState(limit=limit), ControlState())
+    watch, _, _ = watching(ControlState(limits=Limits(rows=7)), ControlState(limits=limits), ControlState())
     watch.look()
-    assert watch.limit() == ReadLimit(rows=7)
+    assert watch.limits() == Limits(rows=7)
     watch.look()
-    assert watch.limit() == expected
+    assert watch.limits() == expected
     watch.look()
-    assert watch.limit() == FIRST
+    assert watch.limits() == FIRST
 
 
 def test_a_change_of_the_limit_is_told_once():
     """With the number that holds then; the limit at the start is no change."""
     watch, _, _ = watching(
-        ControlState(), ControlState(limit=ReadLimit(rows=5)), ControlState(limit=ReadLimit(rows=5)), ControlState()
+        ControlState(), ControlState(limits=Limits(rows=5)), ControlState(limits=Limits(rows=5)), ControlState()
     )
     with capture_logs() as events:
         for _ in range(5):
@@ -160,7 +160,7 @@ def test_every_order_is_passed_on_once(wanted, taken):
         else:
             assert wanted[at].over is None
         assert switch.asked == any(order.stop or order.over for order in wanted[: at + 1])
-        assert watch.limit() == (wanted[at].limit or FIRST)
+        assert watch.limits() == wanted[at].limits.over(FIRST)
     heard = [order.drain for order in wanted[max(0, taken - 1) :]]
     rises = sum(now and not before for before, now in zip([False, *heard], heard, strict=False))
     assert len(drained) == (rises if taken < len(wanted) else 0)
@@ -230,21 +230,21 @@ def test_a_generation_that_ends_while_it_runs_stops_the_driver_and_is_fenced(qui
 )
 def test_storage_that_does_not_answer_keeps_the_last_order_and_is_told_once(quick, error):
     """Once for each time that it goes away."""
-    five = ControlState(limit=ReadLimit(rows=5))
+    five = ControlState(limits=Limits(rows=5))
     orders, switch = Heard(five, error, error, error, five, error, error, five), Switch()
     watch = OrderWatch(orders, switch, first=FIRST)
     seen = []
     look = orders.look
 
     def noting():
-        seen.append(watch.limit())
+        seen.append(watch.limits())
         return look()
 
     orders.look = noting
     with capture_logs() as events, watch.watching():
         wait_for(orders.read)
     assert [event["event"] for event in events] == ["orders.limit", "orders.not_read", "orders.not_read"]
-    assert set(seen[1:]) == {ReadLimit(rows=5)}
+    assert set(seen[1:]) == {Limits(rows=5)}
     assert switch.asked == 0
 
 

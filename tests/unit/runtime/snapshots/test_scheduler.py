@@ -202,7 +202,7 @@ def test_the_code_says_it_once_and_not_otherwise_than_the_configuration():
     """At the line of the code, or of the file."""
     from types import SimpleNamespace
 
-    from penstock.runtime.process.launch import choose_schedule
+    from penstock.runtime.process.choices import choose_schedule
     from penstock.sinks import MemorySink
     from penstock.sources import MemorySource
 

@@ -1,0 +1,131 @@
+"""Give each batch its rates by how long the batches before it took: a listener of the driver (SEMANTICS 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from penstock.checkpoint.log.entries import Commit, Offsets
+from penstock.checkpoint.log.listener import Listener
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.graph.graph import JobGraph
+from penstock.rates.cost_model import CostModel
+from penstock.rates.estimator import REMEMBERED, Measurement, RateEstimator, replayed
+from penstock.runtime.driver.admission import Pace
+from penstock.time.clock import Clock
+from penstock.time.triggers import Trigger
+
+__all__ = ["FIRST_BATCH", "TARGET", "RateControl", "RatePolicy"]
+
+log = structlog.get_logger()
+
+FIRST_BATCH = 10_000
+"""Rows a second and partition before there is an estimate (SEMANTICS 8.3)."""
+TARGET = 10 * 1_000_000
+"""Microseconds that a batch of a job without an interval aims at: long beside the fixed cost, short to recover."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePolicy:
+    """Say how a job's rates come about.
+
+    Attributes:
+        estimator: Makes an estimator for a batch interval in milliseconds; None for hard limits alone.
+        initial_rate: Rows a second of all sources together before there is an estimate; None for `first_batch`.
+        first_batch: Rows a second and partition before there is an estimate; None for no bound.
+        least_per_partition: Rows a second that each partition may have, whatever the rate.
+        target: Microseconds that count as the interval of a job without one.
+    """
+
+    estimator: Callable[[float], RateEstimator] | None = None
+    initial_rate: float | None = None
+    first_batch: float | None = FIRST_BATCH
+    least_per_partition: float = 1.0
+    target: int = TARGET
+
+
+class RateControl(Listener):
+    """Measure batches, and give the next one its pace.
+
+    Rates are for live sources, whose rows come whether one is ready or not. A source that is replayed has the rows of
+    a batch among its own settings, and keeps to them.
+    There is one estimator for all of them, because a batch has one time: what it took says nothing of one source alone.
+    """
+
+    def __init__(self, policy: RatePolicy, graph: JobGraph, trigger: Trigger, clock: Clock) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._ticks = trigger.interval is not None
+        self._interval_ms = (policy.target if trigger.interval is None else trigger.interval) / 1_000
+        live = frozenset(node.name for node in graph.sources if node.source.live)
+        self._sources = live if policy.estimator is not None else frozenset[str]()
+        self._estimator = self._new_estimator()
+        self._rate: float | None = None
+        self._began: tuple[int, float, int] | None = None
+
+    def pace(self) -> Pace:
+        """Return the rates of the next batch."""
+        estimating = self._rate is not None
+        initial = self._policy.initial_rate
+        return Pace(
+            seconds=self._interval_ms / 1_000,
+            rate=self._rate if estimating else initial,
+            first_batch=None if estimating or initial is not None else self._policy.first_batch,
+            least_per_partition=self._policy.least_per_partition,
+            sources=self._sources,
+        )
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Learn from the batches of the log, so that a restart begins with the rate that was in force."""
+        self._estimator, self._rate, self._began = self._new_estimator(), None, None
+        if self._estimator is not None:
+            batches = [self._measured(commit) for commit in recovered.kept[-REMEMBERED:]]
+            self._rate = replayed(self._estimator, batches)
+            self._adapt()
+
+    def on_batch_submitted(self, offsets: Offsets) -> None:
+        """Note when a batch begins."""
+        self._began = (offsets.batch, self._clock.monotonic(), self._clock.wall())
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Learn from a batch; one that another driver began is not measured, because its time is not known."""
+        began, self._began = self._began, None
+        if self._estimator is None or began is None or began[0] != commit.batch:
+            return
+        _, monotonic, wall = began
+        rate = self._estimator.compute(
+            self._clock.wall() / 1_000,
+            self._rows(commit),
+            (self._clock.monotonic() - monotonic) * 1_000,
+            max(0.0, (wall - commit.time) / 1_000) if self._ticks else 0.0,
+        )
+        self._rate = self._rate if rate is None else rate
+        self._adapt()
+
+    def _new_estimator(self) -> RateEstimator | None:
+        make = self._policy.estimator
+        return make(self._interval_ms) if make is not None and self._sources else None
+
+    def _rows(self, commit: Commit) -> int:
+        return sum(commit.accounting.get(f"source:{name}", {}).get("read", 0) for name in self._sources)
+
+    def _measured(self, commit: Commit) -> Measurement:
+        """Return what the log tells of a batch: its stages up to the Commit, which are most of its time."""
+        return Measurement(commit.time / 1_000, self._rows(commit), sum(commit.timings.values()), 0.0)
+
+    def _adapt(self) -> None:
+        """Follow the advice on the interval: where the fixed cost fills it, no rate helps (SEMANTICS 8.4).
+
+        Batch times stay multiples of the job's interval. A batch of the longer one takes several of its ticks, which
+        merge into one (1.3).
+        """
+        if not isinstance(self._estimator, CostModel):
+            return
+        advice = self._estimator.advice()
+        if self._ticks and advice.interval_ms != self._interval_ms:
+            seconds, before = advice.interval_ms / 1_000, self._interval_ms / 1_000
+            log.warning("rates.interval", seconds=seconds, before=before, fixed_ms=round(advice.fixed_ms, 1))
+            self._interval_ms = self._estimator.interval_ms = advice.interval_ms
+            self._rate = self._estimator.rate() or self._rate

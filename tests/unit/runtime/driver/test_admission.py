@@ -1,0 +1,108 @@
+"""A batch reads what the hardest of its limits lets through, and says which that was (SEMANTICS 8.2, 8.3, 8.5)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.graph.policies import MaxRate
+from penstock.rates.limits import Limits
+from penstock.runtime.driver.admission import Pace, admit
+from penstock.sources.backlog import Waiting
+
+
+def backlog(*rows: int, start: int = 0) -> dict[str, Waiting]:
+    """Return a backlog of so many rows by partition, of 10 bytes each."""
+    return {
+        str(i): Waiting(next=start, latest=start + n, rows=n, batch_end=start + n, bytes=10 * n)
+        for i, n in enumerate(rows)
+    }
+
+
+def read(admitted, backlogs) -> dict[str, int]:
+    """Return how many rows are read of each source."""
+    return {
+        name: sum(admitted.ends[name][p] - waiting.next for p, waiting in partitions.items())
+        for name, partitions in backlogs.items()
+    }
+
+
+def test_without_any_limit_all_is_read_and_nothing_recorded():
+    """The Offsets of a job without limits say nothing of them."""
+    backlogs = {"a": backlog(1_000, 2_000)}
+    admitted = admit(backlogs, Limits(), Pace(sources=frozenset("a")))
+    assert (read(admitted, backlogs), admitted.limits) == ({"a": 3_000}, {})
+
+
+@pytest.mark.parametrize(
+    ("limits", "pace", "rate", "rows", "bound"),
+    [
+        (Limits(rows=70), Pace(), MaxRate(), 70, "rows"),
+        (Limits(bytes=800), Pace(), MaxRate(), 80, "bytes"),
+        (Limits(max_rate=30), Pace(seconds=2), MaxRate(), 60, "max_rate"),
+        (Limits(), Pace(seconds=2), MaxRate(rows=20), 40, "max_rate"),
+        (Limits(max_rate=30), Pace(seconds=2), MaxRate(rows=20), 40, "max_rate"),
+        (Limits(max_rate_per_partition=30), Pace(), MaxRate(), 60, "max_rate_per_partition"),
+        (Limits(), Pace(), MaxRate(per_partition=4), 8, "max_rate_per_partition"),
+        (Limits(), Pace(first_batch=25, sources=frozenset("a")), MaxRate(), 50, "first_batch"),
+        (Limits(), Pace(rate=90, sources=frozenset("a")), MaxRate(), 90, "rate"),
+        (Limits(rows=70), Pace(rate=90, sources=frozenset("a")), MaxRate(), 70, "rows"),
+        (Limits(rows=95), Pace(rate=90, sources=frozenset("a")), MaxRate(), 90, "rate"),
+        (Limits(paused=True), Pace(), MaxRate(), 0, "paused"),
+    ],
+)
+def test_the_hardest_limit_binds_and_is_named(limits, pace, rate, rows, bound):
+    """Each rule alone, and the lower of two."""
+    backlogs = {"a": backlog(1_000, 1_000)}
+    admitted = admit(backlogs, limits, pace, rates={"a": rate})
+    assert (read(admitted, backlogs)["a"], admitted.limits["bound"]) == (rows, {"a": bound})
+
+
+def test_rates_are_for_live_sources_and_hard_limits_for_all():
+    """A replay has its own rows of a batch; who limits it anyway says so."""
+    backlogs = {"live": backlog(1_000), "replay": backlog(1_000)}
+    pace = Pace(rate=100, sources=frozenset({"live"}))
+    assert read(admit(backlogs, Limits(), pace), backlogs) == {"live": 100, "replay": 1_000}
+    assert read(admit(backlogs, Limits(rows=40), pace), backlogs) == {"live": 40, "replay": 40}
+
+
+def test_one_rate_is_divided_among_sources_by_what_waits():
+    """SEMANTICS 8.2, over all partitions of all sources."""
+    backlogs = {"a": backlog(300, 300), "b": backlog(200)}
+    admitted = admit(backlogs, Limits(), Pace(rate=80, sources=frozenset("ab")))
+    assert admitted.ends == {"a": {"0": 30, "1": 30}, "b": {"0": 20}}
+    assert admitted.limits == {"rate": 80, "bound": {"a": "rate", "b": "rate"}}
+
+
+def test_a_pause_reads_nothing_of_any_source():
+    """Also where nothing waits; only what waits is bound by it."""
+    backlogs = {"a": backlog(5, start=7), "b": backlog(0)}
+    admitted = admit(backlogs, Limits(paused=True, rows=9), Pace(rate=10, sources=frozenset("ab")))
+    assert (admitted.ends, admitted.paused) == ({"a": {"0": 7}, "b": {"0": 0}}, True)
+    assert admitted.limits == {"paused": True, "rows": 9, "rate": 10, "bound": {"a": "paused"}}
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=5), min_size=1, max_size=3),
+    limit=st.none() | st.integers(1, 400),
+    rate=st.none() | st.floats(1, 500),
+    first=st.none() | st.floats(1, 100),
+    per_partition=st.none() | st.floats(1, 200),
+    seconds=st.sampled_from([0.1, 1, 2.5]),
+)
+def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(rows, limit, rate, first, per_partition, seconds):
+    """Whatever holds together: within hard limits, and at least one row of each partition that has some."""
+    backlogs = {f"s{i}": backlog(*partitions) for i, partitions in enumerate(rows)}
+    pace = Pace(seconds=seconds, rate=rate, first_batch=first, sources=frozenset(backlogs))
+    limits = Limits(rows=limit, max_rate_per_partition=per_partition)
+    admitted = admit(backlogs, limits, pace)
+    for name, partitions in backlogs.items():
+        taken = {p: admitted.ends[name][p] - waiting.next for p, waiting in partitions.items()}
+        waiting = [p for p, at in partitions.items() if at.rows]
+        assert all(0 <= n <= partitions[p].rows for p, n in taken.items())
+        assert all(taken[p] >= 1 for p in waiting)
+        if limit is not None:
+            assert sum(taken.values()) <= max(limit, len(waiting))
+        if per_partition is not None:
+            assert all(n <= max(1, per_partition * seconds) for n in taken.values())
+        bound = admitted.limits.get("bound", {}).get(name)
+        assert (bound is None) == all(taken[p] == at.rows for p, at in partitions.items())

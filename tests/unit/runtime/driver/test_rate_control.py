@@ -1,0 +1,168 @@
+"""Batches are measured, and the next one gets its pace (SEMANTICS 8.3, 8.4)."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from penstock import Job, seconds
+from penstock.checkpoint.log.entries import Commit, Offsets
+from penstock.rates import Constant, CostModel
+from penstock.runtime.driver.rate_control import RateControl, RatePolicy
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.time.clock import ManualClock
+from penstock.time.triggers import AsFastAsPossible, FixedInterval
+
+S = 1_000_000
+
+
+class Live(MemorySource):
+    """A source whose rows are of now."""
+
+    live = True
+
+
+class Clock(ManualClock):
+    """A clock whose monotonic time is its wall time."""
+
+    def monotonic(self) -> float:
+        return self.now / S
+
+
+def graph_of(*sources: MemorySource):
+    """Return the graph of a job that reads these sources, s0, s1 and so on."""
+    job = Job("rates")
+    for i, source in enumerate(sources):
+        job.source(f"s{i}", source).write(f"out{i}", MemorySink())
+    return job.graph()
+
+
+def commit_of(batch: int, time: int, rows: int, *, ms: float = 0.0) -> Commit:
+    """Return the Commit of a batch that has read rows of s0."""
+    empty = {name: {} for name in ("state", "staged", "held", "sources", "watermarks_out", "due", "published")}
+    counts = {"source:s0": {"read": rows, "quarantined": 0, "passed": rows}}
+    return Commit(
+        epoch=1,
+        writer="w",
+        batch=batch,
+        time=time,
+        verdicts=[],
+        accounting=counts,
+        timings={"Compute": ms},
+        floor=0,
+        **empty,
+    )
+
+
+def offsets_of(batch: int, time: int) -> Offsets:
+    """Return the Offsets of a batch."""
+    return Offsets(epoch=1, writer="w", batch=batch, time=time, ranges={}, watermarks={}, limits={}, settings={})
+
+
+def run(control: RateControl, clock: Clock, batch: int, *, rows: int, ms: float) -> None:
+    """Run a batch at its tick that takes so long."""
+    time = clock.now
+    control.on_batch_submitted(offsets_of(batch, time))
+    clock.now += round(ms * 1_000)
+    control.on_batch_completed(commit_of(batch, time, rows))
+
+
+def control_of(clock: Clock, policy: RatePolicy, *, source=None, trigger=None) -> RateControl:
+    """Return the rate control of a job with one source, live unless another is given."""
+    graph = graph_of(Live("x int") if source is None else source)
+    return RateControl(policy, graph, trigger or FixedInterval(S, 0), clock)
+
+
+COSTS = RatePolicy(estimator=CostModel)
+
+
+def test_before_any_estimate_the_first_batch_is_capped():
+    """By rows a second and partition, or by an initial rate of all."""
+    pace = control_of(Clock(), COSTS).pace()
+    assert (pace.rate, pace.first_batch, pace.seconds, pace.sources) == (None, 10_000, 1.0, frozenset({"s0"}))
+    pace = control_of(Clock(), RatePolicy(estimator=CostModel, initial_rate=300)).pace()
+    assert (pace.rate, pace.first_batch) == (300, None)
+    pace = control_of(Clock(), RatePolicy(estimator=CostModel, first_batch=None)).pace()
+    assert (pace.rate, pace.first_batch) == (None, None)
+
+
+@pytest.mark.parametrize("policy", [RatePolicy(), COSTS], ids=["off", "a replay"])
+def test_without_an_estimator_and_for_replays_there_is_no_rate(policy):
+    """Hard limits alone hold."""
+    control = control_of(Clock(), policy, source=MemorySource("x int") if policy is COSTS else None)
+    run(control, control._clock, 0, rows=1_000, ms=500)
+    assert (control.pace().rate, control.pace().sources) == (None, frozenset())
+
+
+def test_a_batch_is_measured_from_its_plan_to_its_end():
+    """The estimator hears rows, time and how late the batch began."""
+    heard = []
+
+    def make(interval_ms):
+        return SimpleNamespace(compute=lambda *batch: heard.append((interval_ms, *batch)) or 42.0)
+
+    clock = Clock(5 * S)
+    control = control_of(clock, RatePolicy(estimator=make))
+    control.on_batch_submitted(offsets_of(0, 5 * S - 250_000))
+    clock.now += 400_000
+    control.on_batch_completed(commit_of(0, 5 * S - 250_000, 80))
+    assert heard == [(1_000.0, 5_400.0, 80, pytest.approx(400), 250.0)]
+    assert control.pace().rate == 42.0
+
+
+def test_a_batch_that_another_driver_began_is_not_measured():
+    """It began nobody knows when."""
+    control = control_of(Clock(), RatePolicy(estimator=lambda _: Constant(7)))
+    control.on_batch_completed(commit_of(0, 0, 80))
+    assert control.pace().rate is None
+
+
+def test_a_job_without_an_interval_aims_at_the_target():
+    """And is never late."""
+    clock = Clock()
+    policy = RatePolicy(estimator=CostModel, target=4 * S)
+    control = control_of(clock, policy, trigger=AsFastAsPossible())
+    assert control.pace().seconds == 4.0
+    run(control, clock, 0, rows=1_000, ms=1_000)
+    assert control.pace().rate == pytest.approx(850)  # 0.85 of 4 s at 1 ms a row, each second
+
+
+def test_a_restart_learns_from_the_log():
+    """So the rate in force goes on, and no first batch is capped again."""
+    commits = [commit_of(n, n * S, 1_000 * (n + 1), ms=100 + 0.2 * 1_000 * (n + 1)) for n in range(5)]
+    control = control_of(Clock(), COSTS)
+    control.on_takeover(SimpleNamespace(kept=tuple(commits)))
+    assert control.pace().rate == pytest.approx((850 - 100) / 0.2, rel=0.05)
+
+
+def test_where_the_fixed_cost_fills_the_interval_the_interval_grows():
+    """SEMANTICS 8.4: no rate helps there; the pace is that of a longer interval."""
+    clock = Clock()
+    control = control_of(clock, COSTS)
+    for batch, rows in enumerate([100, 200, 400, 800, 400, 1_600]):
+        run(control, clock, batch, rows=rows, ms=1_500 + 0.1 * rows)
+        clock.now = -(-clock.now // S) * S
+    pace = control.pace()
+    assert pace.seconds >= 2.0
+    assert pace.seconds == round(pace.seconds)
+    assert pace.rate * pace.seconds > 0
+
+
+def test_max_rate_belongs_behind_a_source_and_is_a_number():
+    """API: `s.max_rate(rows_per_second, per_partition=None)`."""
+    from penstock.errors import JobError
+
+    job = Job("rates", interval=seconds(1))
+    rows = job.source("s", MemorySource("x int")).max_rate(10, per_partition=4)
+    rows.write("out", MemorySink())
+    assert (job.graph().rates["s"].rows, job.graph().rates["s"].per_partition) == (10, 4)
+    with pytest.raises(JobError, match="has a max_rate already"):
+        rows.max_rate(5)
+    with pytest.raises(JobError, match="right behind job.source"):
+        rows.filter("x > 0").max_rate(5)
+    other = job.source("t", MemorySource("x int"))
+    for wrong in (0, -1, True, float("inf"), "5"):
+        with pytest.raises(JobError, match="above 0"):
+            other.max_rate(wrong)
+    with pytest.raises(JobError, match="needs rows_per_second"):
+        other.max_rate()

@@ -1,0 +1,66 @@
+"""The configuration chooses the estimator, and code and configuration may not contradict (SEMANTICS 8.0)."""
+
+import pytest
+
+from penstock import Job, seconds
+from penstock.config.settings import load_settings
+from penstock.errors import ConfigError
+from penstock.rates import Constant, CostModel, PIDRateEstimator
+from penstock.runtime.process.choices import choose_rates, choose_trigger
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.time.triggers import FixedInterval
+
+
+@pytest.fixture
+def settings_of(tmp_path):
+    """Return the settings of a job for the text of the project's file."""
+    (tmp_path / "conf").mkdir()
+
+    def load(text: str):
+        (tmp_path / "conf" / "penstock.toml").write_text(text)
+        return load_settings(tmp_path, "orders")[0]
+
+    return load
+
+
+def test_costs_decide_unless_something_else_is_said(settings_of):
+    """The default of SEMANTICS 8.0, with the cap of the first batch of 8.3."""
+    policy = choose_rates(settings_of(""))
+    estimator = policy.estimator(2_000.0)
+    assert isinstance(estimator, CostModel)
+    assert (estimator.batch_interval_ms, estimator.headroom, estimator.min_rate) == (2_000.0, 0.85, 100.0)
+    assert (policy.initial_rate, policy.first_batch, policy.least_per_partition, policy.target) == (
+        None,
+        10_000,
+        1,
+        10_000_000,
+    )
+
+
+def test_each_estimator_gets_its_settings(settings_of):
+    """As [rates] has them."""
+    pid = choose_rates(settings_of('[rates]\nestimator = "pid"\nintegral = 0.5\nmin_rate = 7\n')).estimator(500.0)
+    assert isinstance(pid, PIDRateEstimator)
+    assert (pid.batch_interval_ms, pid.proportional, pid.integral, pid.min_rate) == (500.0, 1.0, 0.5, 7.0)
+    policy = choose_rates(settings_of('[rates]\nestimator = "constant"\nrate = 12\n'))
+    assert isinstance(policy.estimator(500.0), Constant)
+    assert policy.initial_rate == 12
+    assert choose_rates(settings_of('[rates]\nestimator = "off"\n')).estimator is None
+    assert choose_rates(settings_of('[rates]\nfirst_batch = "unbounded"\n')).first_batch is None
+
+
+def test_a_constant_rate_that_is_not_given_is_refused_at_its_line(settings_of):
+    """Before the job starts."""
+    with pytest.raises(ConfigError, match="needs a `rate`") as refused:
+        choose_rates(settings_of('\n[rates]\nestimator = "constant"\n'))
+    assert refused.value.where.endswith("penstock.toml:3")
+
+
+def test_an_interval_that_code_and_configuration_say_differently_is_refused(settings_of):
+    """One of them has to go."""
+    job = Job("orders", interval=seconds(2))
+    job.source("s", MemorySource("x int")).write("out", MemorySink())
+    assert choose_trigger(job, settings_of("")) == FixedInterval(2_000_000)
+    with pytest.raises(ConfigError, match="keep one of them"):
+        choose_trigger(job, settings_of('[run]\ntrigger = "interval 3 seconds"\n'))
