@@ -60,7 +60,8 @@ class PartitionState(StateView):
 
     def at(self, written: Written) -> StateView:
         """Return the state as a batch has left it."""
-        return StateView(self.folder, written.manifest, self.layout)
+        # What reads the state before has written it, and reads it. To make it anew costs more, and few steps look.
+        return StateView(self.folder, written.manifest, self.layout, self.adapt)
 
     def refuse_strangers(self, tables: Sequence[pa.Table], partitions: int) -> None:
         """Raise WrongPartition when a row is another partition's: each task checks, because Spark may not (FACTS 5)."""
