@@ -122,7 +122,7 @@ def rows_in(
     block, start, end = span
     groups, stored = block.groups[start:end], block.hashes[start:end]
     cuts = np.flatnonzero(groups[1:] != groups[:-1]) + 1 if groups[0] != groups[-1] else _NO_CUTS
-    if not len(cuts):
+    if not len(cuts) or not len(hashes):
         mine, rows = _equal(stored, hashes)
     elif len(cuts) < _MOST_GROUPS and len(cuts) * len(hashes) < len(stored):
         ends = [0, *cuts.tolist(), len(stored)]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from state_samples import KEYS, combined_part, empty_manifest, folded, fresh_name, key_table, write, write_segment
@@ -213,10 +213,11 @@ def test_appended_rows_are_lists(tmp_path_factory):
 @settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 200), USERS), min_size=1, max_size=300),
-    keys=st.sets(USERS, min_size=1),
+    keys=st.sets(USERS),
 )
+@example(rows=[(group, ("a", None)) for group in range(200)], keys=set())
 def test_blocks_of_many_groups_are_searched_by_their_rows(tmp_path_factory, rows, keys):
-    """However many groups stand in a block, of however many keys."""
+    """However many groups stand in a block, of however many keys, and whether any is looked for."""
     numbered = [(group, key, n) for n, (group, key) in enumerate(rows)]
     parts = by_name([APPENDED])
     folder = tmp_path_factory.mktemp("state")
