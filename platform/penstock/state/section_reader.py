@@ -1,8 +1,8 @@
 """Read segments by memory map, and check every byte that is read once a process.
 
 Maps stay open between batches: a worker that comes back to a partition finds them mapped, parsed and checked.
-Kept are the files of the newest manifest of each folder that the process has seen. A file that changed on disk is
-mapped and checked again.
+Who opens what a Commit names lets the other files of the folder go (`retain`). A file that changed on disk is mapped
+and checked again.
 
 A copy of a file on HDFS fetches bytes when they are first read: a checksum that does not match means that they are not
 here yet.

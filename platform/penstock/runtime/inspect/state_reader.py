@@ -34,6 +34,7 @@ from penstock.state.manifest import ManifestRef as StateRef
 from penstock.state.parts import PARTS, Merge, Part
 from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
+from penstock.state.section_reader import retain
 
 __all__ = ["chunks", "read"]
 
@@ -98,6 +99,7 @@ def _readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tupl
     for partition, ref in sorted(commit.state[step].items(), key=lambda named: int(named[0])):
         folder = root / step / partition
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
+        retain(folder, manifest.sizes)  # who reads a job for days would keep all that was merged since
         reader = StateReader(folder, manifest)
         if reader.stored(SLICES) is not None:
             read = reads(_layout(reader, folder / ref.path), manifest.facts, manifest.facts.get(LAYOUT))

@@ -13,9 +13,11 @@ import pytest
 from test_state_rewrite import feeds, job_of
 from typer.testing import CliRunner
 
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.cli.main import app
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
-from penstock.state import read
+from penstock.state import read, section_reader
+from penstock.state.manifest import Manifest, ManifestRef
 from penstock.testing import Harness
 
 pytestmark = pytest.mark.sample(5, of="readers of state")
@@ -89,6 +91,21 @@ def test_damage_is_found_on_the_way(tmp_path):
         path.write_bytes(bytes(data))
         with pytest.raises(CheckpointCorrupt):
             read(tmp_path, "restored", "step")
+
+
+def test_files_that_a_newer_batch_has_merged_are_let_go(tmp_path):
+    """A notebook reads for days: a deleted file keeps its room while it is mapped, and a copy of one on HDFS its own."""
+    folder, mapped = LocalFolder(tmp_path) / "restored" / "state" / "step" / "0", set()
+    section_reader.forget()
+    with Harness(job_of("update", partitions=1), tmp_path) as h:
+        for batch in range(12):
+            h.batch({"rows": [{"k": f"k{n}", "v": batch} for n in range(50)]})
+            read(tmp_path, "restored", "step")
+            ref = h.commit().state["step"]["0"]
+            named = Manifest.read(folder / ref.path, ManifestRef(ref.path, ref.size, ref.checksum)).files()
+            assert section_reader._open[folder].keys() <= {*named}
+            mapped |= section_reader._open[folder].keys()
+    assert mapped > {*named}
 
 
 @pytest.fixture
