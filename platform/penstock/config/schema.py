@@ -32,6 +32,7 @@ __all__ = [
     "AirflowSection",
     "EventsSection",
     "JobFile",
+    "JobSections",
     "ProjectFile",
     "ReportsSection",
     "SharedSections",
@@ -195,12 +196,21 @@ class ProjectFile(SharedSections):
     events: EventsSection = EventsSection()
 
 
-class JobFile(SharedSections):
+class JobSections(SharedSections):
+    """The same of one job, with its tables; its sources are not looked at.
+
+    Who needs no source need not load what reads them: a DAG file is parsed every few seconds.
+    """
+
+    sources: dict[str, Any] = {}
+    tables: dict[Name, Text] = {}
+    airflow: AirflowSection = AirflowSection()
+
+
+class JobFile(JobSections):
     """`conf/jobs/JOB.toml`: the same sections, and the sources and tables of one job."""
 
     sources: SourceTables = {}
-    tables: dict[Name, Text] = {}
-    airflow: AirflowSection = AirflowSection()
 
 
 def over(first: Model, then: BaseModel) -> Model:

@@ -23,6 +23,7 @@ from penstock.config.schema import (
     AirflowDefaults,
     AirflowSection,
     JobFile,
+    JobSections,
     ProjectFile,
     SharedSections,
     over,
@@ -237,16 +238,19 @@ def _root(text: str, project: Path, cache: str | None, where: str | None) -> Che
         raise ConfigError(why.what, where=where) from why
 
 
-def load_settings(root: Path, job: str, *, code: Path | None = None) -> tuple[Settings, JobConf]:
+def load_settings(
+    root: Path, job: str, *, code: Path | None = None, model: type[JobSections] = JobFile
+) -> tuple[Settings, JobConf]:
     """Read the environment, the job's file, which may be absent, and the project's; the earlier overrides the later.
 
-    `code` is a folder with another `conf/`; paths are relative to the project in any case.
+    `code` is a folder with another `conf/`; paths are relative to the project in any case. By `JobSections` the sources
+    are not read.
     Raises ConfigError with file and line, or with the variable; also where executors could not see the checkpoint.
     """
     conf_folder = (code or root) / "conf"
     project_path, job_path = conf_folder / "penstock.toml", conf_folder / "jobs" / f"{job}.toml"
     project, project_lines = read_model(ProjectFile, project_path)
-    own, lines = read_model(JobFile, job_path) if job_path.exists() else (JobFile(), {})
+    own, lines = read_model(model, job_path) if job_path.exists() else (model(), {})
     around = _around()
     places = {
         **_places(project, lambda *key: place_of(project_path, project_lines, key)),

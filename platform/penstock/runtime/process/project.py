@@ -23,6 +23,7 @@ from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.log.recovery import Damage, Recovered, partitions_of, recover
 from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.config.schema import JobSections
 from penstock.config.settings import JobConf, Settings, load_settings
 from penstock.config.toml_reader import closest, shown_path
 from penstock.errors import ConfigError, JobError, JobNotFound, PenstockError
@@ -151,12 +152,12 @@ class Project:
         return sorted(p.stem for p in (self._source / "jobs").glob("*.py") if is_name(p.stem))
 
     def settings(self, name: str) -> Settings:
-        """Return the settings of a job, without loading its code: for commands that only look.
+        """Return the settings of a job, without its code and its sources: for commands that only look.
 
         Raises JobNotFound for what is no job, and ConfigError.
         """
         self._module_path(name)
-        return load_settings(self.root, name, code=self.code)[0]
+        return load_settings(self.root, name, code=self.code, model=JobSections)[0]
 
     def load(
         self,
