@@ -46,7 +46,10 @@ class Pace:
     """The rates of the next batch, for the sources that they apply to.
 
     Attributes:
-        seconds: The batch interval.
+        seconds: The batch interval, for which an estimate holds.
+        elapsed: Seconds since the batch before, the interval at most: what a hard limit of rows a second gives.
+        has_ticks: Whether batches wait for ticks. Then each may read a row, however low the rate. Without, a batch that
+            comes too soon for a whole row reads none, and the next one does.
         rate: Rows a second of all these sources together, None where there is no estimate yet, or none at all.
         first_batch: Rows a second and partition before there is an estimate; None for no bound.
         least_per_partition: Rows a second that each partition may have, whatever the rate.
@@ -54,6 +57,8 @@ class Pace:
     """
 
     seconds: float = 1.0
+    elapsed: float = 1.0
+    has_ticks: bool = True
     rate: float | None = None
     first_batch: float | None = None
     least_per_partition: float = 1.0
@@ -94,7 +99,12 @@ def admit(
     shares = _shares_of_sources(backlogs, pace)
     ends, bound = {}, {}
     for name, backlog in backlogs.items():
-        rules = _rules(name, limits, pace, shares.get(name), (rates or {}).get(name, MaxRate()))
+        of_source = _over(limits, (rates or {}).get(name, MaxRate()))
+        if _is_too_soon(of_source, pace):
+            ends[name] = {p: waiting.next for p, waiting in backlog.items()}
+            bound |= {name: Bound.MAX_RATE.value} if _lag(backlog) else {}
+            continue
+        rules = _rules(name, limits, pace, shares.get(name), of_source)
         ends[name] = divide(backlog, _joined(rules, pace))
         if any(ends[name][p] < waiting.latest for p, waiting in backlog.items()):
             bound[name] = _binding(backlog, rules).value
@@ -118,6 +128,20 @@ def _shares_of_sources(backlogs: Backlogs, pace: Pace) -> dict[str, int]:
     return bounded_shares(lag, pace.rate * pace.seconds, least=0, most=None)
 
 
+def _over(limits: Limits, rate: MaxRate) -> MaxRate:
+    """Return the rates of a source: the lower of what was set and what its code says."""
+    return MaxRate(
+        rows=_least(limits.max_rate, rate.rows),
+        per_partition=_least(limits.max_rate_per_partition, rate.per_partition),
+    )
+
+
+def _is_too_soon(rate: MaxRate, pace: Pace) -> bool:
+    """Return whether a rate has not brought a whole row since the batch before."""
+    most = _least(rate.rows, rate.per_partition)
+    return not pace.has_ticks and most is not None and most * pace.elapsed < 1
+
+
 def _rules(name: str, limits: Limits, pace: Pace, share: int | None, rate: MaxRate) -> dict[Bound, ReadLimit]:
     """Return each limit that holds for a source, alone."""
     rules: dict[Bound, ReadLimit] = {}
@@ -125,10 +149,10 @@ def _rules(name: str, limits: Limits, pace: Pace, share: int | None, rate: MaxRa
         rules[Bound.ROWS] = ReadLimit(rows=limits.rows)
     if limits.bytes is not None:
         rules[Bound.BYTES] = ReadLimit(bytes=limits.bytes)
-    if (most := _least(limits.max_rate, rate.rows)) is not None:
-        rules[Bound.MAX_RATE] = ReadLimit(rows=_whole(most, pace.seconds))
-    if (most := _least(limits.max_rate_per_partition, rate.per_partition)) is not None:
-        rules[Bound.MAX_RATE_PER_PARTITION] = ReadLimit(partition_most=_whole(most, pace.seconds))
+    if rate.rows is not None:
+        rules[Bound.MAX_RATE] = ReadLimit(rows=_whole(rate.rows, pace.elapsed))
+    if rate.per_partition is not None:
+        rules[Bound.MAX_RATE_PER_PARTITION] = ReadLimit(partition_most=_whole(rate.per_partition, pace.elapsed))
     if name in pace.sources and pace.rate is None and pace.first_batch is not None:
         rules[Bound.FIRST_BATCH] = ReadLimit(partition_most=_whole(pace.first_batch, pace.seconds))
     if share is not None:
@@ -139,7 +163,8 @@ def _rules(name: str, limits: Limits, pace: Pace, share: int | None, rate: MaxRa
 def _joined(rules: Mapping[Bound, ReadLimit], pace: Pace) -> ReadLimit:
     """Return all limits as one."""
     most = _least(*(limit.partition_most for limit in rules.values()))
-    least = _whole(pace.least_per_partition, pace.seconds)
+    # The floor of a rate is no part of hard limits, which are divided by lag alone.
+    least = _whole(pace.least_per_partition, pace.seconds) if Bound.RATE in rules else 1
     return ReadLimit(
         rows=_least(*(limit.rows for limit in rules.values())),
         bytes=_least(*(limit.bytes for limit in rules.values())),

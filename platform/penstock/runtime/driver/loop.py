@@ -238,12 +238,12 @@ class Driver:
             since=self._since,
         )
 
-    def _admit(self, backlogs: Backlogs) -> Admitted:
-        """Return how far the next batch reads; a drain reads on in spite of a pause."""
+    def _admit(self, backlogs: Backlogs, elapsed: int | None) -> Admitted:
+        """Return how far a batch reads that many microseconds after the last; a drain reads on in spite of a pause."""
         limits = self.settings.limits()
         if self.draining:
             limits = limits.without(frozenset({"paused"}))
-        return admit(backlogs, limits, self._rates.pace(), rates=self.engine.graph.rates)
+        return admit(backlogs, limits, self._rates.pace(elapsed), rates=self.engine.graph.rates)
 
     def _now(self) -> int:
         return self._ticks.now(self.clock, self.trigger, self.last_time)

@@ -73,7 +73,7 @@ def next_batch(
     now: int,
     target: Mapping[str, Ends] | None,
     drain: bool = False,
-    admit: Callable[[Backlogs], Admitted],
+    admit: Callable[[Backlogs, int | None], Admitted],
     epoch: int,
     writer: str,
     since: int | None = None,
@@ -83,7 +83,8 @@ def next_batch(
     `zero` is the job's zero time, and `last_time` the newest batch time in the log, None before the first batch:
     batch times continue from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
-    `admit` says how far the batch reads each source; by which limits is said in the Offsets.
+    `admit` returns how far the batch reads each source, from what waits and the microseconds since the last batch. By
+    which limits is said in the Offsets.
     `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
     """
     graph = engine.graph
@@ -91,7 +92,7 @@ def next_batch(
     since = tick.time if since is None else since
     backlogs = _backlogs(engine, commit)
     within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
-    admitted = admit(within)
+    admitted = admit(within, None if last_time is None else tick.time - last_time)
     ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}
     fresh = any(r["span"] is not None for r in ranges.values())
     ending = False

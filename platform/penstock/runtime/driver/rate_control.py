@@ -26,6 +26,9 @@ FIRST_BATCH = 10_000
 TARGET = 10 * 1_000_000
 """Microseconds that a batch of a job without an interval aims at: long beside the fixed cost, short to recover."""
 
+_FIRST_SECONDS = 1.0
+"""What the first batch of a job without ticks may read of a hard limit of rows a second."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatePolicy:
@@ -65,12 +68,15 @@ class RateControl(Listener):
         self._rate: float | None = None
         self._began: tuple[int, float, int] | None = None
 
-    def pace(self) -> Pace:
-        """Return the rates of the next batch."""
+    def pace(self, elapsed: int | None = None) -> Pace:
+        """Return the rates of the next batch, so many microseconds after the one before; None for the first."""
         estimating = self._rate is not None
-        initial = self._policy.initial_rate
+        initial, seconds = self._policy.initial_rate, self._interval_ms / 1_000
+        first = seconds if self._ticks else _FIRST_SECONDS
         return Pace(
-            seconds=self._interval_ms / 1_000,
+            seconds=seconds,
+            elapsed=first if elapsed is None else min(elapsed / 1_000_000, seconds),
+            has_ticks=self._ticks,
             rate=self._rate if estimating else initial,
             first_batch=None if estimating or initial is not None else self._policy.first_batch,
             least_per_partition=self._policy.least_per_partition,

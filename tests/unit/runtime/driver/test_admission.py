@@ -38,9 +38,11 @@ def test_without_any_limit_all_is_read_and_nothing_recorded():
     [
         (Limits(rows=70), Pace(), MaxRate(), 70, "rows"),
         (Limits(bytes=800), Pace(), MaxRate(), 80, "bytes"),
-        (Limits(max_rate=30), Pace(seconds=2), MaxRate(), 60, "max_rate"),
-        (Limits(), Pace(seconds=2), MaxRate(rows=20), 40, "max_rate"),
-        (Limits(max_rate=30), Pace(seconds=2), MaxRate(rows=20), 40, "max_rate"),
+        (Limits(max_rate=30), Pace(elapsed=2), MaxRate(), 60, "max_rate"),
+        (Limits(), Pace(elapsed=2), MaxRate(rows=20), 40, "max_rate"),
+        (Limits(max_rate=30), Pace(elapsed=2), MaxRate(rows=20), 40, "max_rate"),
+        (Limits(max_rate=0.1), Pace(), MaxRate(), 2, "max_rate"),
+        (Limits(max_rate=3), Pace(elapsed=0.2, has_ticks=False), MaxRate(), 0, "max_rate"),
         (Limits(max_rate_per_partition=30), Pace(), MaxRate(), 60, "max_rate_per_partition"),
         (Limits(), Pace(), MaxRate(per_partition=4), 8, "max_rate_per_partition"),
         (Limits(), Pace(first_batch=25, sources=frozenset("a")), MaxRate(), 50, "first_batch"),
@@ -92,7 +94,7 @@ def test_a_pause_reads_nothing_of_any_source():
 def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(rows, limit, rate, first, per_partition, seconds):
     """Whatever holds together: within hard limits, and at least one row of each partition that has some."""
     backlogs = {f"s{i}": backlog(*partitions) for i, partitions in enumerate(rows)}
-    pace = Pace(seconds=seconds, rate=rate, first_batch=first, sources=frozenset(backlogs))
+    pace = Pace(seconds=seconds, elapsed=seconds, rate=rate, first_batch=first, sources=frozenset(backlogs))
     limits = Limits(rows=limit, max_rate_per_partition=per_partition)
     admitted = admit(backlogs, limits, pace)
     for name, partitions in backlogs.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
@@ -105,7 +104,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         now=now,
         target=other.get("target"),
         drain=other.get("drain", False),
-        admit=partial(admit, limits=other.get("limits", Limits())),
+        admit=lambda backlogs, _: admit(backlogs, other.get("limits", Limits())),
         since=other.get("since"),
         epoch=7,
         writer="me",
