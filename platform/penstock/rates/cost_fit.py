@@ -1,89 +1,110 @@
-"""Fit the time of batches as a fixed cost and a cost per row, with weights that fade. Pure."""
+"""Fit the time of batches as a fixed cost and a cost per row. Pure."""
 
 from __future__ import annotations
 
-from math import sqrt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+from math import inf, sqrt
 
-__all__ = ["CostFit"]
+__all__ = ["CostFit", "Sample"]
 
-_SPREAD = 0.05
-"""Row counts that differ by less than this part of their mean say little of the cost per row."""
-_OUTLIER = 3.0
-"""How many mean errors a batch may be off before the rest of its time is taken for an accident."""
-_TRUSTED = 5
-"""Batches after which errors are known well enough to call one an outlier."""
-_IN_A_ROW = 3
-"""So many outliers one after the other are no accidents: costs have changed."""
+_SETTLED = 0.25
+"""A spread of this part of the mean settles what a row costs."""
+_CLEAR = 0.9
+"""A batch that takes less than this part of the time there is has room for rows."""
+_OUTLIER = 4.0
+"""How many median errors a batch is off that is called an outlier."""
+_LEAST_ERROR = 0.02
+"""The part of a batch's time that counts as error in any case, or the least would be an outlier in a series without."""
+_CHANGED = 3
+"""So many outliers at the end, all too slow or all too fast, are no accidents: costs have changed."""
+
+Sample = tuple[float, float]
+"""The rows of a batch, above 0, and its milliseconds, above 0."""
 
 
+@dataclass(frozen=True, slots=True)
 class CostFit:
-    """Weighted least squares of batch time over rows, updated batch by batch (Welford's means and moments).
+    """What batches cost, by the newest of them.
 
-    The weight of a batch is `fade` to the power of its age. Where the row counts hardly differ, two costs cannot be
-    told apart: then the cost per row stays what it was, and the fixed cost takes the rest. At first the whole time
-    counts as cost of rows, which is the careful guess; `settled` says that row counts have differed since.
-    A batch far from what was expected counts as one that is `_OUTLIER` mean errors off, so that one pause of a garbage
-    collector changes little. After `_IN_A_ROW` of them costs have changed, and older batches no longer count.
+    The cost per row is the median of the slopes between all pairs of batches (Theil 1950, Sen 1968), weighted by the
+    root of their distance. The fixed cost is the median of the rest, in which the weight of a batch is `fade` to the
+    power of its age. So a pause of a garbage collector in one batch of five changes little, and rows that hardly vary
+    leave the cost per row as it was. Where the last batches are all outliers on one side, costs have changed, and only
+    those batches count.
+
+    Attributes:
+        fixed_ms: What a batch costs whatever it reads, milliseconds.
+        row_ms: What each row adds, milliseconds.
+        settled: Whether row counts have differed enough to separate the two. Otherwise the split is a guess.
+        median_rows: The weighted median of the rows.
+        median_ms: The weighted median of the milliseconds.
     """
 
-    def __init__(self, fade: float) -> None:
-        self.fixed_ms = 0.0
-        self.row_ms = 0.0
-        self.batches = 0
-        self.settled = False
-        self._fade = fade
-        self._weight = self._rows = self._ms = 0.0
-        self._square = self._product = 0.0
-        self._error = 0.0
-        self._outliers = 0
+    fixed_ms: float
+    row_ms: float
+    settled: bool
+    median_rows: float
+    median_ms: float
 
-    def add(self, rows: float, ms: float) -> None:
-        """Add a batch of `rows` above 0 that took `ms` above 0."""
-        ms = self._without_accident(rows, ms)
-        self.batches += 1
-        self._weight = self._weight * self._fade + 1
-        by_rows, by_ms = rows - self._rows, ms - self._ms
-        self._rows += by_rows / self._weight
-        self._ms += by_ms / self._weight
-        self._square = self._square * self._fade + by_rows * (rows - self._rows)
-        self._product = self._product * self._fade + by_rows * (ms - self._ms)
-        most = self._ms / self._rows  # with this cost per row nothing is fixed
-        known = self.row_ms if self.batches > 1 else most
-        doubt = self._weight * (_SPREAD * self._rows) ** 2
-        slope = (self._product + doubt * known) / (self._square + doubt)
-        self.settled = self.settled or self._square > doubt
-        self.row_ms = min(max(slope, 0.0), most)
-        self.fixed_ms = max(0.0, self._ms - self.row_ms * self._rows)
+    @classmethod
+    def of(cls, batches: Iterable[Sample], fade: float) -> CostFit:
+        """Return the fit of batches, oldest first, at least one."""
+        samples = list(batches)
+        fit = cls._of(samples, fade)
+        changed = _outliers_at_end(samples, fit)
+        return cls._of(samples[-changed:], fade) if _CHANGED <= changed < len(samples) else fit
+
+    @classmethod
+    def _of(cls, samples: Sequence[Sample], fade: float) -> CostFit:
+        weighted = [(fade**age, *sample) for age, sample in zip(reversed(range(len(samples))), samples, strict=True)]
+        mean = sum(rows for rows, _ in samples) / len(samples)
+        spread = sqrt(sum((rows - mean) ** 2 for rows, _ in samples) / len(samples))
+        median_rows = _median((rows, weight) for weight, rows, _ in weighted)
+        median_ms = _median((ms, weight) for weight, _, ms in weighted)
+        slopes = [
+            ((ms - other_ms) / (rows - other_rows), sqrt(abs(rows - other_rows)))
+            for (rows, ms), (other_rows, other_ms) in combinations(samples, 2)
+            if rows != other_rows
+        ]
+        row_ms = min(max(_median(slopes), 0.0), median_ms / median_rows) if slopes else 0.0
+        fixed_ms = max(0.0, _median((ms - row_ms * rows, weight) for weight, rows, ms in weighted))
+        return cls(fixed_ms, row_ms, spread > _SETTLED * mean, median_rows, median_ms)
 
     def expected_ms(self, rows: float) -> float:
         """Return the time that a batch of so many rows should take."""
         return self.fixed_ms + self.row_ms * rows
 
     def rows_in(self, ms: float) -> float:
-        """Return how many rows a batch can process in that time: infinity where rows cost nothing."""
+        """Return how many rows a batch can process in that time: infinity where rows cost nothing.
+
+        While the split is a guess, rows cost nothing where batches are clearly shorter, so that a larger one settles
+        it. Otherwise they cost all of the time: that many rows are sure to fit.
+        """
+        if not self.settled:
+            return inf if self.median_ms < _CLEAR * ms else self.median_rows * max(0.0, ms) / self.median_ms
         left = ms - self.fixed_ms
         if left <= 0:
             return 0.0
-        return left / self.row_ms if self.row_ms > 0 else float("inf")
+        return left / self.row_ms if self.row_ms > 0 else inf
 
-    def _without_accident(self, rows: float, ms: float) -> float:
-        """Return the time that counts, and note how far expectations are off."""
-        if self.batches == 0:
-            return ms
-        expected = self.expected_ms(rows)
-        # Never less than a part of the time itself: a series without any noise would make an outlier of the least.
-        bound = _OUTLIER * max(self._error, 0.02 * expected)
-        is_outlier = self.batches >= _TRUSTED and abs(ms - expected) > bound
-        self._outliers = self._outliers + 1 if is_outlier else 0
-        if self._outliers == _IN_A_ROW:
-            self._forget()
-        counted = ms
-        if is_outlier and self._outliers < _IN_A_ROW:
-            # Too fast, it counts as no longer than others were: what is expected of many rows may be far off.
-            counted = min(max(ms, min(expected - bound, self._ms)), expected + bound)
-        self._error = sqrt(self._fade * self._error**2 + (1 - self._fade) * (counted - expected) ** 2)
-        return counted
 
-    def _forget(self) -> None:
-        """Start over, with the cost per row as it was."""
-        self._weight = self._square = self._product = 0.0
+def _outliers_at_end(samples: Sequence[Sample], fit: CostFit) -> int:
+    """Return how many of the last batches are outliers, all too slow or all too fast."""
+    errors = [ms - fit.expected_ms(rows) for rows, ms in samples]
+    usual = _median((abs(error), 1.0) for error in errors)
+    count = 0
+    for (rows, _), error in zip(reversed(samples), reversed(errors), strict=True):
+        bound = _OUTLIER * max(usual, _LEAST_ERROR * fit.expected_ms(rows))
+        if abs(error) <= bound or (error > 0) is not (errors[-1] > 0):
+            break
+        count += 1
+    return count
+
+
+def _median(values: Iterable[tuple[float, float]]) -> float:
+    """Return the weighted median of values with their weights, at least one."""
+    ordered = sorted(values)
+    sums = list(accumulate(weight for _, weight in ordered))
+    return next(value for (value, _), so_far in zip(ordered, sums, strict=True) if 2 * so_far >= sums[-1])

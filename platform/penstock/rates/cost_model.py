@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
 
 from penstock.errors import ConfigError
-from penstock.rates.cost_fit import CostFit
+from penstock.rates.cost_fit import CostFit, Sample
 from penstock.rates.quantities import at_least, fraction_of_one, positive
 
 __all__ = ["CostModel", "IntervalAdvice"]
@@ -15,6 +16,8 @@ _SLACK = 1.25
 """A longer interval is left when the shorter one would have this much room: otherwise it would come and go."""
 _ROWS, _MS = 1e18, 1e15
 """No batch has so many rows or takes so long; their squares are far below what a double holds."""
+_WINDOW = 50
+"""How many batches are remembered; with the default memory the oldest weighs less than a hundredth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,9 @@ class CostModel:
             )
         self._interval_ms = self.batch_interval_ms
         self._fade = 1 - 1 / (self.memory + 1)
-        self._fit = CostFit(self._fade)
-        self._largest = 0.0
+        self._samples: deque[Sample] = deque(maxlen=_WINDOW)
+        self._fit: CostFit | None = None
         self._multiple = 1
-        self._rows = 0.0
         self._paused = False
 
     @property
@@ -103,12 +105,12 @@ class CostModel:
     @property
     def fixed_ms(self) -> float:
         """What a batch costs whatever it reads, milliseconds; 0 before the first batch."""
-        return self._fit.fixed_ms
+        return 0.0 if self._fit is None else self._fit.fixed_ms
 
     @property
     def row_ms(self) -> float:
         """What each row adds, milliseconds; 0 before the first batch."""
-        return self._fit.row_ms
+        return 0.0 if self._fit is None else self._fit.row_ms
 
     def compute(
         self, time_ms: float, rows: int, processing_ms: float, scheduling_ms: float, *, pause_ms: float = 0.0
@@ -124,26 +126,29 @@ class CostModel:
         """
         if not (0 < rows < _ROWS and 0 < processing_ms < _MS):
             return None
-        self._fit.add(float(rows), float(processing_ms))
-        self._largest = max(float(rows), self._largest * self._fade)
-        self._rows = float(rows)
+        self._samples.append((float(rows), float(processing_ms)))
+        self._fit = CostFit.of(self._samples, self._fade)
         self._paused = pause_ms > self.pause_share * processing_ms
         self._choose_interval()
         return self.rate(scheduling_ms)
 
     def rate(self, scheduling_ms: float = 0.0) -> float | None:
         """Return the rate for the interval in force after a batch of that delay; None before the first batch."""
-        if not self._fit.batches:
+        if self._fit is None:
             return None
         delay = scheduling_ms if isfinite(scheduling_ms) and scheduling_ms > 0 else 0.0
         rows = self._fit.rows_in(self.headroom * self._interval_ms - delay)
-        most = self._rows if self._paused else self.growth * self._largest
+        most = self._samples[-1][0] if self._paused else self.growth * self._largest()
         return max(min(rows, most) * 1000 / self._interval_ms, self.min_rate)
 
     def advice(self) -> IntervalAdvice:
         """Return the interval for the batches that follow; the job's own before the first batch."""
         interval = self._multiple * self.batch_interval_ms
-        return IntervalAdvice(interval, self._needed_ms(), self._fit.fixed_ms, self._fit.row_ms)
+        return IntervalAdvice(interval, self._needed_ms(), self.fixed_ms, self.row_ms)
+
+    def _largest(self) -> float:
+        """Return the rows of the largest batch that is remembered; how far they count fades with its weight."""
+        return max(rows * self._fade**age for age, (rows, _) in enumerate(reversed(self._samples)))
 
     def _needed_ms(self) -> float:
         """Return the interval whose headroom is the fixed cost and that of the rows that `min_rate` gives in it.
@@ -151,8 +156,10 @@ class CostModel:
         While the two costs cannot be separated, all of the time counts as fixed. A longer interval has more rows, and
         their cost shows.
         """
+        if self._fit is None:
+            return 0.0
         if not self._fit.settled:
-            return self._fit.expected_ms(self._rows) / self.headroom
+            return self._fit.median_ms / self.headroom
         left = self.headroom - self._fit.row_ms * self.min_rate / 1000
         return self._fit.fixed_ms / left if left > 0 else inf
 

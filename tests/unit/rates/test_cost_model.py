@@ -87,12 +87,17 @@ def test_a_fixed_cost_above_the_interval_makes_the_interval_grow() -> None:
 
 
 def test_the_interval_shrinks_when_the_fixed_cost_has_gone() -> None:
-    """Back to the job's own, and not while it would come and go."""
+    """Back to the job's own, from the third batch that is so much faster."""
     model = taught(CostModel(), fixed=1_500)
-    assert model.advice().interval_ms == 2_000
-    model.interval_ms = 2_000
-    taught(model, fixed=300, batches=60)
-    assert model.advice().interval_ms == 1_000
+    model.interval_ms = model.advice().interval_ms
+    taught(model, fixed=1_500)
+    advised = []
+    for k in range(20):
+        rows = 1_000 + 700 * (k % 4)
+        model.compute(100_000 + 2_000 * k, rows, 300 + PER_ROW * rows, 0)
+        advised.append(model.advice().interval_ms)
+    assert advised[-1] == 1_000
+    assert advised.index(1_000) <= 4
 
 
 def test_an_interval_that_is_hardly_enough_is_not_left_and_taken_again() -> None:
