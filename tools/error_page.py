@@ -48,6 +48,7 @@ AREAS = {
     "OPR": "Computing a batch",
     "SNK": "Sinks",
     "QLT": "Quality gates",
+    "RAT": "Rates",
     "SUP": "Commands to streams",
 }
 

@@ -25,6 +25,7 @@ COMMANDS = (
     "penstock.cli.diff",
     "penstock.cli.restore",
     "penstock.cli.save",
+    "penstock.cli.simulate",
     "penstock.cli.upkeep",
     "penstock.cli.fsck",
     "penstock.cli.state",

@@ -161,3 +161,10 @@ class RootMissing(SupervisionError, FileNotFoundError):
         "run` create it."
     )
     exit_code = EXIT_RETRY
+
+
+class HistoryTooShort(PenstockError, LookupError):
+    """The log of a job has too few batches to fit what a batch costs."""
+
+    code = "PEN-RAT-001"
+    remedy = "Run the job until it has three batches with rows, or simulate a made-up job with --metrics plant."

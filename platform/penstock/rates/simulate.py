@@ -11,6 +11,7 @@ from enum import Enum
 from math import exp
 from random import Random
 
+from penstock.errors import ConfigError
 from penstock.rates.cost_model import CostModel
 from penstock.rates.division import partition_bounds, partition_limits
 from penstock.rates.estimator import RateEstimator
@@ -55,6 +56,8 @@ class Plant:
     def __post_init__(self) -> None:
         for name in ("fixed_ms", "row_ms", "noise", "pause_chance", "pause_ms"):
             at_least(name, getattr(self, name), 0)
+        if self.pause_chance > 1:
+            raise ConfigError(f"pause_chance is at most 1, found {self.pause_chance}")
         for share in self.shares:
             positive("the share of a partition", share)
 
@@ -142,6 +145,7 @@ def simulate(
         ConfigError: An argument is out of range.
     """
     positive("interval_ms", interval_ms)
+    positive("first_rate", first_rate)
     until = plant.load.end if seconds is None else positive("seconds", seconds)
     source, random = _Source(plant), Random(seed)  # noqa: S311 - noise, and no secret
     micros = max(1, round(interval_ms * 1000))

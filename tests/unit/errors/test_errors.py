@@ -15,7 +15,7 @@ from penstock.errors import EXIT_FENCED, EXIT_PERSON, EXIT_RETRY, EXIT_SOFTWARE,
 PLATFORM = Path(errors.__file__).parents[2]
 LEAVES = [PenstockError, *(e for e in vars(errors).values() if isinstance(e, type) and PenstockError in e.__mro__[1:])]
 NAMES = [e.__name__ for e in LEAVES]
-SECTIONS = ("JOB", "CNF", "ENV", "CKP", "STA", "SRC", "OPR", "SNK", "QLT", "SUP")
+SECTIONS = ("JOB", "CNF", "ENV", "CKP", "STA", "SRC", "OPR", "SNK", "QLT", "RAT", "SUP")
 
 
 def test_codes_are_unique() -> None:
