@@ -40,6 +40,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "penstock.quality": ("OnFail",),
     "penstock.sources": (),
     "penstock.sinks": (),
+    "penstock.rates": ("RateEstimator", "CostModel", "PIDRateEstimator", "Constant", "partition_limits"),
     "penstock.testing": (),
 }
 """The modules that a job imports from, and which of their names; none stands for all of `__all__`."""
@@ -52,6 +53,7 @@ CONTENT = {
     "penstock.quality": "The policies of a quality gate",
     "penstock.sources": "Where rows come from: topics of Kafka, a file that is replayed, or memory",
     "penstock.sinks": "Where rows go: a Delta table, the console, or memory",
+    "penstock.rates": "Rate estimators, and the division of a rate among partitions",
     "penstock.testing": "The Harness, which runs a job batch by batch in a test",
 }
 """What the index at the top of the page says of each module."""
@@ -79,7 +81,9 @@ class _Plain(str):
 
 
 def signature_of(thing: Any, name: str) -> str:
-    """Return how a function or class is called; types without the modules that they come from."""
+    """Return how a function or class is called; types without the modules that they come from. Nobody calls a Protocol."""
+    if getattr(thing, "_is_protocol", False):
+        return name
     signature = inspect.signature(thing)
     shown = [
         parameter.replace(annotation=_annotation(parameter.annotation), default=_default(parameter.default))
