@@ -94,7 +94,7 @@ def shares_within(lag: Mapping[K, int], total: int, *, least: int = 1) -> dict[K
 
 def _whole_shares(lag: Mapping[K, int], total: Fraction) -> dict[K, int]:
     """Return whole shares by lag, by largest remainder: each differs by less than one row from its exact share."""
-    weights = {key: max(0, rows) for key, rows in lag.items()}
+    weights = {key: max(0, int(rows)) for key, rows in lag.items()}
     whole = sum(weights.values()) * total.denominator
     if whole == 0:
         return dict.fromkeys(weights, 0)
