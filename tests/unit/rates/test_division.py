@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given, settings
@@ -63,6 +64,12 @@ def test_keys_are_of_any_kind() -> None:
     """The call that API writes."""
     assert partition_limits(100, lag={("t", 0): 10}, seconds=1) == {("t", 0): 100}
     assert partition_limits(100, {"a": 1, None: 1}, seconds=1) == {"a": 50, None: 50}
+
+
+def test_a_lag_may_come_from_an_array() -> None:
+    """Its product with the rate has more than 64 bits, and is exact."""
+    lag = dict(enumerate(np.array([3 * 10**18, 10**18])))
+    assert partition_limits(123_456.75, lag, seconds=10) == {0: 925_926, 1: 308_642}
 
 
 @settings(max_examples=examples(300))
