@@ -6,7 +6,6 @@ what the span says, and takes part in no consumer group.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,19 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadRecordFound, FixedRangeGone, SourceGap, SourceRefused, SourceUnavailable
+from penstock.errors import (
+    BadRecordFound,
+    FixedRangeGone,
+    SourceError,
+    SourceGap,
+    SourceRefused,
+    SourceUnavailable,
+)
 from penstock.graph.policies import BadRecord
+from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
 from penstock.sources.base import Span, TaskReader, with_hidden
 from penstock.sources.formats import Format
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-__all__ = ["LIBRDKAFKA", "METADATA", "KafkaTaskReader", "Range", "kafka_error", "ranges_of"]
+__all__ = ["METADATA", "KafkaTaskReader", "Range", "kafka_error", "ranges_of"]
 
-LIBRDKAFKA = logging.getLogger("librdkafka")
-"""It would write to stderr, also what it mends by itself."""
-LIBRDKAFKA.setLevel(logging.ERROR + 1)
 _ROWS_A_PIECE = 32_768
 _ROWS_AT_ONCE = 200_000
 _BYTES_A_PIECE = 16 << 20
@@ -183,7 +187,7 @@ def _judged(error: KafkaError, consumer: Consumer, at: _Reading | None) -> tuple
     """Return in words what librdkafka mends by itself, and whether to ask again; raise for what it does not mend."""
     from confluent_kafka import KafkaException, TopicPartition
 
-    text = f"{error.name()}: {error.str()}"
+    text = text_of(error)
     if error.code() == error.GROUP_AUTHORIZATION_FAILED:
         return text, False  # the group has a name, and is not used
     raised = kafka_error(error, "the brokers" if at is None else at.where)
@@ -318,17 +322,13 @@ _METADATA_OF: Mapping[str, Callable[[list[Message], Range], pa.Array]] = {
 }
 
 
-def kafka_error(error: KafkaError, where: str) -> Exception:
+def kafka_error(error: KafkaError, where: str) -> SourceError:
     """Return what an error of librdkafka means: records are gone, the user is refused, or the broker is away."""
-    from confluent_kafka import KafkaError as Codes
-
-    text = f"{error.name()}: {error.str()}"
-    if error.code() in {Codes._AUTO_OFFSET_RESET, Codes.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - as above
-        return FixedRangeGone(f"offsets are gone ({text})", where=where)
-    refused = {
-        Codes._AUTHENTICATION, Codes.SASL_AUTHENTICATION_FAILED, Codes.TOPIC_AUTHORIZATION_FAILED,  # noqa: SLF001
-        Codes.CLUSTER_AUTHORIZATION_FAILED, Codes.GROUP_AUTHORIZATION_FAILED, Codes._INVALID_ARG,  # noqa: SLF001
-    }  # fmt: skip
-    if error.code() in refused:
-        return SourceRefused(text, where=where)
-    return SourceUnavailable(text, where=where)
+    text = text_of(error)
+    match trouble_of(error):
+        case Trouble.GONE:
+            return FixedRangeGone(f"offsets are gone ({text})", where=where)
+        case Trouble.REFUSED:
+            return SourceRefused(text, where=where)
+        case _:
+            return SourceUnavailable(text, where=where)

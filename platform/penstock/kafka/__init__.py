@@ -1,0 +1,1 @@
+"""Talk to Kafka: what its source and its sink share."""

@@ -1,0 +1,129 @@
+"""Ask Kafka's brokers which topics there are, with the patience that a cluster needs while topics move."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
+
+from penstock.errors import ConfigError, PenstockError
+from penstock.kafka.client import LIBRDKAFKA, Trouble, trouble_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["AGAIN", "SECONDS", "Admin", "Topic"]
+
+SECONDS = 15.0
+"""How long one question to the brokers may take: an election of a leader takes less."""
+AGAIN = 0.1
+_UNKNOWN_SECONDS = 3.0
+"""How long a topic must be unknown to be believed gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic by its id, which no other has, not even one of the same name; and the numbers of its partitions."""
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Admin:
+    """The connection of a driver to the brokers; subclasses say which errors they raise.
+
+    Args:
+        config: Settings of librdkafka; `bootstrap.servers` is one of them.
+        user: What needs the package confluent-kafka, for the error where it is missing.
+
+    Raises:
+        ConfigError: confluent-kafka is missing, or librdkafka refuses a setting.
+    """
+
+    unavailable: ClassVar[type[PenstockError]]
+    """What `meant` returns for brokers that are away: such a question is asked again for a while."""
+
+    def __init__(self, config: Mapping[str, Any], *, user: str) -> None:
+        try:
+            from confluent_kafka import KafkaException
+            from confluent_kafka.admin import AdminClient
+        except ModuleNotFoundError as why:
+            raise ConfigError(f"{user} needs the package confluent-kafka: pip install penstock[kafka]") from why
+        self.servers = str(config["bootstrap.servers"])
+        self._newest: KafkaError | None = None
+        try:
+            self._admin: AdminClient = AdminClient({**config, "error_cb": self._note_error}, logger=LIBRDKAFKA)
+        except KafkaException as why:
+            raise ConfigError(f"librdkafka refuses a setting: {why.args[0].str()}", where=self.servers) from why
+
+    @abstractmethod
+    def meant(self, error: KafkaError, where: str) -> PenstockError:
+        """Return what an error means to whom the connection belongs."""
+
+    def names(self) -> list[str]:
+        """Return the names of all topics."""
+        from confluent_kafka import KafkaException
+
+        self._forget()
+        try:
+            return list(self._admin.list_topics(timeout=SECONDS).topics)
+        except KafkaException as why:
+            raise self._raised(why, self.servers) from why
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return the topics of these names that are there."""
+        from confluent_kafka import TopicCollection
+
+        if not names:
+            return {}
+
+        def described() -> dict[str, Any]:
+            self._forget()
+            futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=SECONDS)
+            return {name: self._answer(future, name) for name, future in futures.items()}
+
+        # A topic that is new or moves is unknown to some brokers for a moment.
+        asking = Retrying(
+            retry=retry_if_exception_type(self.unavailable) | retry_if_result(lambda found: None in found.values()),
+            wait=wait_fixed(AGAIN),
+            stop=stop_after_delay(_UNKNOWN_SECONDS),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome is not None else {},
+        )
+        return {
+            name: Topic(str(answer.topic_id), tuple(sorted(partition.id for partition in answer.partitions)))
+            for name, answer in sorted(asking(described).items())
+            if answer is not None
+        }
+
+    def _answer(self, future: Future[Any], where: str) -> Any:
+        """Return an answer, None for a topic that is not there."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return future.result()  # the request has a time limit
+        except KafkaException as why:
+            if trouble_of(why.args[0]) is Trouble.UNKNOWN:
+                return None
+            raise self._raised(why, where) from why
+
+    def _note_error(self, error: KafkaError) -> None:
+        """Keep why there is no connection: to librdkafka it may come yet, also where the brokers refuse the user."""
+        self._newest = error
+
+    def _forget(self) -> None:
+        """Drop errors that are older than the question."""
+        self._admin.poll(0)
+        self._newest = None
+
+    def _raised(self, why: KafkaException, where: str) -> PenstockError:
+        """Return what an exception of librdkafka means, by why there is no connection if that is known."""
+        self._admin.poll(0)
+        meant = self.meant(why.args[0], where)
+        silent = self._newest is not None and isinstance(meant, self.unavailable)
+        return self.meant(self._newest, self.servers) if silent and self._newest is not None else meant
