@@ -305,3 +305,22 @@ class SinkSchemaMismatch(SinkError, ValueError):
         "Skip the rows that were committed for the old one with `penstock sinks JOB skip SINK`, which counts them."
     )
     exit_code = EXIT_PERSON
+
+
+class SinkUnavailable(SinkError):
+    """The server of a sink does not answer; whether it has the batch is asked at the next start (F57, F58)."""
+
+    code = "PEN-SNK-009"
+    remedy = "Wait for the server; the batch is committed, and a later start publishes it unless the sink shows it."
+
+
+class SinkBusy(SinkError):
+    """A sink cannot take a committed batch yet (F56).
+
+    `retry_after` is how many seconds to wait. The driver publishes the same batch again, with the same publisher.
+    """
+
+    retry_after: float = 1.0
+
+    code = "PEN-SNK-010"
+    remedy = "Give the sink room; the batch is committed and will be published at the next start."

@@ -1,4 +1,4 @@
-"""Say what an error of librdkafka means, whoever has met it; the source and the sink raise their own errors for it."""
+"""Sort the errors of librdkafka by who can mend them; the source and the sink raise their own errors for each kind."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Trouble(Enum):
     GONE = "the offsets are gone"
     REFUSED = "the brokers refuse the user, or a setting"
     UNKNOWN = "there is no such topic"
-    AWAY = "the brokers do not answer, or answer that they cannot do it yet"
+    BUSY = "the brokers answer that they cannot do it yet"
+    AWAY = "the brokers do not answer"
 
 
 def trouble_of(error: KafkaError) -> Trouble:
-    """Return the kind of an error; what is not known is taken for a broker that is away, since waiting harms nothing."""
+    """Return the kind of an error; one that is not known counts as a broker that is away, as waiting harms nothing."""
     from confluent_kafka import KafkaError as Codes
 
     code = error.code()
@@ -34,6 +35,12 @@ def trouble_of(error: KafkaError) -> Trouble:
         return Trouble.GONE
     if code in {Codes.UNKNOWN_TOPIC_OR_PART, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION}:  # noqa: SLF001 - as above
         return Trouble.UNKNOWN
+    if code in {
+        Codes._MSG_TIMED_OUT, Codes.NOT_ENOUGH_REPLICAS, Codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,  # noqa: SLF001
+        Codes.COORDINATOR_LOAD_IN_PROGRESS, Codes.COORDINATOR_NOT_AVAILABLE, Codes.NOT_COORDINATOR,
+        Codes.CONCURRENT_TRANSACTIONS, Codes.UNSTABLE_OFFSET_COMMIT, Codes.THROTTLING_QUOTA_EXCEEDED,
+    }:  # fmt: skip
+        return Trouble.BUSY
     refused = {
         Codes._AUTHENTICATION, Codes.SASL_AUTHENTICATION_FAILED, Codes.TOPIC_AUTHORIZATION_FAILED,  # noqa: SLF001
         Codes.CLUSTER_AUTHORIZATION_FAILED, Codes.GROUP_AUTHORIZATION_FAILED, Codes._INVALID_ARG,  # noqa: SLF001

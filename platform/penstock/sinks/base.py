@@ -118,8 +118,11 @@ class Publisher(Protocol):
         noted.
         It returns when the rows are durable where they went. It must not change, move or delete staged files that
         other batches may need, and must not wait without end: the next batch waits for it.
-        After an error of its own the publisher is not used again: the next start opens another, which asks the target.
+        After any other error of its own than SinkBusy the publisher is not used again: the next start opens another,
+        which asks the target.
 
+        Raises SinkBusy where the target cannot take the batch yet. The driver waits, and publishes it with the same
+        publisher. Raises SinkUnavailable where the target does not answer, which pauses the stream.
         Raises SinkAhead when a later batch of this app is visible and this one is not, and SinkBehind when batches are
         gone that it has seen. It raises other errors of the SNK group for what the target refuses. Anything else
         becomes SinkRefused.

@@ -1,4 +1,4 @@
-"""An error of librdkafka is of one of four kinds, by who can mend it."""
+"""An error of librdkafka is of one of five kinds, by who can mend it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Trouble.REFUSED),
         (KafkaError._TRANSPORT, Trouble.AWAY),
         (KafkaError._TIMED_OUT, Trouble.AWAY),
-        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, Trouble.AWAY),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, Trouble.BUSY),
+        (KafkaError.NOT_ENOUGH_REPLICAS, Trouble.BUSY),
     ],
 )
 def test_an_error_is_of_one_kind(code: int, trouble: Trouble) -> None:

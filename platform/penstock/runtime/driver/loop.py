@@ -46,6 +46,7 @@ from penstock.runtime.driver.next_batch import (
     spans_of,
 )
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
+from penstock.runtime.driver.publishing import publish_patiently
 from penstock.runtime.driver.rate_control import RateControl
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
@@ -341,8 +342,10 @@ class Driver:
 
     def _publish(self, commit: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
         for sink in sinks:
+            files, publish = commit.staged.get(sink, []), self.engine.sink(sink).publish
+            again = partial(publish, self.app(sink), commit.batch, files)
             try:
-                self.engine.sink(sink).publish(self.app(sink), commit.batch, commit.staged.get(sink, []))
+                yield from publish_patiently(again, sink, commit.batch, self.clock, self.settings.busy_patience)
             except SinkBehind as why:
                 behind = find_behind(self.engine.sink, [sink], self.app, recover(self.log, Damage.LIST))
                 raise behind.get(sink, why) from why

@@ -52,6 +52,8 @@ class DriverSettings:
     """`available_now`: end when what was there at the start is done."""
     clock_patience: int = 5 * 60 * 1_000_000
     """How many microseconds the driver waits for a clock that was set back; then batch times continue by ticks."""
+    busy_patience: float = 300.0
+    """How many seconds a driver waits in all for a sink that is busy with one batch, before it ends for a retry."""
     drain: bool = False
     """Do what was there at the start, then close all windows and end (SEMANTICS 10.6)."""
     gates: Mapping[int, str] = field(default_factory=dict)

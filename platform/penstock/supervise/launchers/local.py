@@ -28,6 +28,8 @@ from penstock.errors import (
     EnvironmentUnfit,
     GateStopped,
     PenstockError,
+    SinkBusy,
+    SinkUnavailable,
     SourceUnavailable,
     StorageFull,
     StorageUnavailable,
@@ -51,7 +53,11 @@ from penstock.supervise.stream import DriverSlot
 
 __all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit", "submit_environment", "submit_words"]
 
-_STORAGE = (StorageFull.code, StorageUnavailable.code, CommitUnknown.code, SourceUnavailable.code)
+_STORAGE = tuple(
+    error.code
+    for error in (StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy)
+)
+"""Errors of a server that is away: they pause a stream and spend none of its failures."""
 _DYING = 20.0
 """Seconds that killed processes have to be gone."""
 _TAIL = 64 * 2**10

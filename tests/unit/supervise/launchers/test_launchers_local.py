@@ -14,7 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.errors import CommitUnknown, GateStopped, SourceUnavailable, StorageFull, StorageUnavailable
+from penstock.errors import (
+    CommitUnknown,
+    GateStopped,
+    SinkBusy,
+    SinkUnavailable,
+    SourceUnavailable,
+    StorageFull,
+    StorageUnavailable,
+)
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start, session_members
 from penstock.supervise.launcher import LaunchOrder, run_words
 from penstock.supervise.launchers.local import LocalLauncher, log_files, read_exit
@@ -58,6 +66,8 @@ BATCH = {"event": "batch.committed", "batch": 1}
         ([failed(StorageFull.code)], 75, Exit(code=75, error=f"{StorageFull.code} it broke", storage=True)),
         ([failed(StorageUnavailable.code)], 75, Exit(code=75, error=f"{StorageUnavailable.code} it broke", storage=True)),
         ([failed(SourceUnavailable.code)], 75, Exit(code=75, error=f"{SourceUnavailable.code} it broke", storage=True)),
+        ([failed(SinkUnavailable.code)], 75, Exit(code=75, error=f"{SinkUnavailable.code} it broke", storage=True)),
+        ([failed(SinkBusy.code)], 75, Exit(code=75, error=f"{SinkBusy.code} it broke", storage=True)),
         ([failed(CommitUnknown.code)], 75, Exit(code=75, error=f"{CommitUnknown.code} it broke", storage=True)),
         ([failed(GateStopped.code, exit_code=78)], 78, Exit(code=78, error=f"{GateStopped.code} it broke", judged=True)),
         ([ended("stopped"), failed("PEN-CKP-012", exit_code=77)], 77, Exit(code=77, error="PEN-CKP-012 it broke")),
@@ -73,7 +83,8 @@ BATCH = {"event": "batch.committed", "batch": 1}
     ],
     ids=[
         "finished", "finished, not our child", "stopped", "abandoned", "failed", "failed, not our child", "with a place",
-        "without a place", "no room", "no answer", "no answer of a source", "not known", "gate", "fenced at the end", "code that is none",
+        "without a place", "no room", "no answer", "no answer of a source",
+        "no answer of a sink", "busy sink", "not known", "gate", "fenced at the end", "code that is none",
         "said something after it", "killed", "killed, not our child", "killed at the start", "junk", "junk after it",
         "code alone", "code alone and no event",
     ],
