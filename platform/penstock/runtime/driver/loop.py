@@ -33,7 +33,7 @@ from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.quality.held.release import keep_held
-from penstock.runtime.driver.admission import Admitted, Backlogs, admit
+from penstock.runtime.driver.admission import Admitted, Backlogs
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import (
@@ -47,7 +47,7 @@ from penstock.runtime.driver.next_batch import (
 )
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
 from penstock.runtime.driver.publishing import publish_patiently
-from penstock.runtime.driver.rate_control import RateControl
+from penstock.runtime.driver.rate_control import PAUSE, RateControl
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
@@ -242,9 +242,7 @@ class Driver:
     def _admit(self, backlogs: Backlogs, elapsed: int | None) -> Admitted:
         """Return how far a batch reads that many microseconds after the last; a drain reads on in spite of a pause."""
         limits = self.settings.limits()
-        if self.draining:
-            limits = limits.without(frozenset({"paused"}))
-        return admit(backlogs, limits, self._rates.pace(elapsed), rates=self.engine.graph.rates)
+        return self._rates.admit(backlogs, elapsed, limits.without(PAUSE) if self.draining else limits)
 
     def _now(self) -> int:
         return self._ticks.now(self.clock, self.trigger, self.last_time)
@@ -277,8 +275,6 @@ class Driver:
             case Stage.FIX_OFFSETS:
                 self._fix_offsets()
             case Stage.COMPUTE:
-                offsets = self._offsets()
-                self.tell(lambda listener: listener.on_batch_started(offsets))
                 self._compute()
             case Stage.COMMIT_BATCH:
                 self._commit()
@@ -303,6 +299,7 @@ class Driver:
 
     def _compute(self) -> None:
         offsets = self._offsets()
+        self.tell(lambda listener: listener.on_batch_started(offsets))
         facts = facts_of(
             self.engine,
             offsets,

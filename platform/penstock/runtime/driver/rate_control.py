@@ -13,16 +13,19 @@ from penstock.checkpoint.log.recovery import Recovered
 from penstock.graph.graph import JobGraph
 from penstock.rates.cost_model import CostModel
 from penstock.rates.estimator import REMEMBERED, Measurement, RateEstimator, replayed
-from penstock.runtime.driver.admission import Pace
+from penstock.rates.limits import Limits
+from penstock.runtime.driver.admission import Admitted, Backlogs, Pace, admit
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
 
-__all__ = ["FIRST_BATCH", "TARGET", "RateControl", "RatePolicy"]
+__all__ = ["FIRST_BATCH", "PAUSE", "TARGET", "RateControl", "RatePolicy"]
 
 log = structlog.get_logger()
 
 FIRST_BATCH = 10_000
 """Rows a second and partition before there is an estimate (SEMANTICS 8.3)."""
+PAUSE = frozenset({"paused"})
+"""The name of the limit that a drain does not heed: it has to reach an end."""
 TARGET = 10 * 1_000_000
 """Microseconds that a batch of a job without an interval aims at: long beside the fixed cost, short to recover."""
 
@@ -59,6 +62,7 @@ class RateControl(Listener):
 
     def __init__(self, policy: RatePolicy, graph: JobGraph, trigger: Trigger, clock: Clock) -> None:
         self._policy = policy
+        self._limits = graph.rates
         self._clock = clock
         self._ticks = trigger.interval is not None
         self._interval_ms = (policy.target if trigger.interval is None else trigger.interval) / 1_000
@@ -67,6 +71,10 @@ class RateControl(Listener):
         self._estimator = self._new_estimator()
         self._rate: float | None = None
         self._began: tuple[int, float, int] | None = None
+
+    def admit(self, backlogs: Backlogs, elapsed: int | None, limits: Limits) -> Admitted:
+        """Return how far a batch reads within hard limits, so many microseconds after the one before."""
+        return admit(backlogs, limits, self.pace(elapsed), rates=self._limits)
 
     def pace(self, elapsed: int | None = None) -> Pace:
         """Return the rates of the next batch, so many microseconds after the one before; None for the first."""
