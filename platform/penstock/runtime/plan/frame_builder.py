@@ -62,8 +62,6 @@ class BuiltJob:
     """Where state partitions come back to; settled before a batch."""
     sink_schemas: dict[str, pa.Schema] = field(default_factory=dict)
     gates: dict[str, CompiledGate] = field(default_factory=dict)
-    checked_by: dict[str, str] = field(default_factory=dict)
-    """For each sink of checked rows, and each sink of a check's quarantine, the check."""
     judged: dict[str, Node | None] = field(default_factory=dict)
     """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
     steps: dict[str, Step] = field(default_factory=dict)
@@ -276,8 +274,6 @@ class FrameBuilder:
         number = len(self.built.gates)
         judged = {name: end.add(f"{PREFIX}g{number}{name}", F.expr(sql)) for name, sql in gate.row_columns()}
         self.built.gates[check.name] = gate
-        for sink in sinks:
-            self.built.checked_by[sink.name] = check.name
         quarantine = None
         if check.on_fail is OnFail.QUARANTINE:
             taken = next((name for name in schema.names if name.lower() in (RULES, "_batch")), None)
@@ -291,8 +287,6 @@ class FrameBuilder:
                     "when the whole unit was seen",
                     where=str(check.site),
                 )
-            for name in quarantine.sinks:
-                self.built.checked_by[name] = check.name
         return SinkLeafSpec(
             sinks=tuple(s.name for s in sinks),
             visible=end.chain.visible,
