@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.operators.protocol import Step
 
-__all__ = ["Guarantee", "Section", "explain_analysis", "explain_graph", "guarantees"]
+__all__ = ["Section", "explain_analysis", "explain_graph", "guarantees"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +42,13 @@ class Section:
     rows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guarantee:
-    """How often a row of a source reaches a sink; `kind` is the sink's type. In words it says why."""
-
-    source: str
-    sink: str
-    kind: str
-    exactly_once: bool
-
-    def __str__(self) -> str:
-        if self.exactly_once:
-            return f"exactly once: {self.kind} shows each batch once, however often it is published"
-        return (
-            f"at least once: {self.kind} cannot tell whether it has a batch already, so a crash while publishing "
-            "repeats it"
-        )
-
-
 def explain_graph(graph: JobGraph) -> list[Section]:
     """Return the sections that need no Spark: steps, plan, stages, guarantees."""
     return [
         Section("Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n)) for n in graph.nodes)),
         Section("One Spark job for each batch", tuple(_plan(plan_job(graph)))),
         Section("Stages of a batch", tuple(stage.value for stage in Stage)),
-        Section("Guarantees", tuple((f"{g.source} -> {g.sink}", str(g)) for g in guarantees(graph))),
+        Section("Guarantees", tuple(guarantees(graph))),
     ]
 
 
@@ -83,17 +65,21 @@ def explain_analysis(steps: Mapping[str, Step], schemas: Mapping[str, pa.Schema]
     ]
 
 
-def guarantees(graph: JobGraph) -> list[Guarantee]:
-    """Return the guarantee of each path from a source to a sink.
+def guarantees(graph: JobGraph) -> Iterator[tuple[str, str]]:
+    """Yield each path from a source to a sink, and in words how often a row reaches the sink, and why.
 
     Sources give the same rows for the same range, or fail, and a committed batch is never computed a second time. So
     the guarantee depends on whether the sink recognises a batch that it has.
     """
-    return [
-        Guarantee(source=source.name, sink=n.name, kind=type(n.sink).__name__, exactly_once=n.sink.deduplicates)
-        for n in graph.sinks
-        for source in graph.sources_of(n)
-    ]
+    for node in graph.sinks:
+        kind = type(node.sink).__name__
+        if node.sink.deduplicates:
+            promise = f"exactly once: {kind} shows each batch once, however often it is published"
+        else:
+            repeated = "so a crash while publishing repeats it"
+            promise = f"at least once: {kind} cannot tell whether it has a batch already, {repeated}"
+        for source in graph.sources_of(node):
+            yield f"{source.name} -> {node.name}", promise
 
 
 def _step(node: Node) -> str:
