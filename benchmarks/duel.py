@@ -80,7 +80,7 @@ def duel(engine: EngineSide, peer: SparkSide, turns: Turns) -> Duel:
     sides = Duel()
     for _ in range(turns.rounds):
         batches = engine.batches(turns.engine)[1:]
-        sides.parts = batch_parts(batches, spark_parts(engine.spark, engine.run.graph.name, batches))
+        sides.parts = batch_parts(batches, spark_parts(engine.spark, engine.run.engine.graph.name, batches))
         sides.batches.extend(batches)
         sides.engine.append([batch.whole for batch in batches])
         sides.peer.append(peer.batches(turns.peer)[1:])

@@ -222,5 +222,5 @@ def keyed_duel(
 
 
 def _parts(results: Report, spark: SparkSession, engine: EngineSide, batches: list[BatchTime], what: str) -> None:
-    parts = batch_parts(batches, spark_parts(spark, engine.run.graph.name, batches))
+    parts = batch_parts(batches, spark_parts(spark, engine.run.engine.graph.name, batches))
     results.table(f"a batch of Penstock taken apart: {what}", PARTS, parts)

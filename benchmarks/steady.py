@@ -59,7 +59,7 @@ def run_steady(spark: SparkSession, *, quick: bool) -> list[Claim]:
             ratios += _rewritten(stretch)
             taken = {TIME: statistics.median(t.whole for t in stretch), PLAN: _plan_size(side)}
             taken[LOAD] = os.getloadavg()[0]
-            seen.append(taken | _memory(spark) | _files(side.run.folder.here))
+            seen.append(taken | _memory(spark) | _files(side.run.driver.janitor.root.here))
         side.close()
         kinds = list(dict.fromkeys(kind for look in seen for kind in look))
         shown = range(0, len(seen), max(1, len(seen) // SHOWN))

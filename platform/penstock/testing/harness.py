@@ -22,6 +22,7 @@ from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.restore.execute import restore
+from penstock.runtime.tasks.state_stage import state_rows
 from penstock.sinks.staged_files import read_staged
 from penstock.sources.memory import MemorySource
 from penstock.testing.arguments import (
@@ -240,7 +241,7 @@ class Harness:
         run = self._running()
         if step not in run.engine.built.steps:
             raise job_error(f"{step!r} has no state; there is that of {list(run.engine.built.steps)}", UnknownName)
-        return run.read_state(step, run.driver.commit)
+        return state_rows(run.engine.built.steps[step], run.engine.state_folder, step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
         """Return all rows that each sink shows."""
@@ -249,7 +250,7 @@ class Harness:
     def late(self, name: str) -> list[Row]:
         """Return all rows of a late stream so far, whatever the job does with it."""
         run = self._running()
-        for node in run.graph.sinks:
+        for node in run.engine.graph.sinks:
             if node.name == self._late.get(name):
                 return list(node.sink.rows(app=run.driver.app(node.name)))
         raise job_error(f"no window sends late rows to {name!r}; there is {list(self._late)}", UnknownName)
@@ -350,7 +351,7 @@ class Harness:
     def _take_down(self, batch: int | None) -> None:
         """Take down the rows of a batch that was published for the first time, before a sweep takes the files away."""
         run = self._running()
-        commit, known = run.driver.commit, (run.metadata.uuid, -1 if batch is None else batch)
+        commit, known = run.driver.commit, (run.driver.uuid, -1 if batch is None else batch)
         if commit is None or commit.batch != batch or known in self._noted:
             return
         self._noted.add(known)
@@ -364,7 +365,7 @@ class Harness:
 
     def _sinks(self) -> list[SinkNode]:
         """Return the job's own sinks."""
-        return [node for node in self._running().graph.sinks if node.name not in self._late.values()]
+        return [node for node in self._driver().engine.graph.sinks if node.name not in self._late.values()]
 
     def _trigger(self) -> Trigger:
         times = AskedFor(self.job.interval or self._interval, self._zero, at=self._asked)
@@ -375,7 +376,7 @@ class Harness:
         self._driver().trigger = self._trigger()
 
     def _memory_sources(self) -> dict[str, MemorySource]:
-        return {s.name: s.source for s in self._running().graph.sources if isinstance(s.source, MemorySource)}
+        return {s.name: s.source for s in self._driver().engine.graph.sources if isinstance(s.source, MemorySource)}
 
     def _check_alive(self) -> None:
         """Raise JobError if no driver is alive."""

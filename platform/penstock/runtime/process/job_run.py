@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.metadata import Metadata, open_or_create
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.log.takeover import View
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import prove_exclusive
-from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import HeldPins
@@ -27,7 +25,6 @@ from penstock.runtime.process.takeover_policy import holder_name
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.spark.engine import SparkEngine
 from penstock.runtime.spark.storage_probe import prove_shared
-from penstock.runtime.tasks.state_stage import state_rows
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
 
@@ -41,11 +38,8 @@ __all__ = ["JobRun"]
 class JobRun:
     """Hold one run of a job over its checkpoint."""
 
-    graph: JobGraph
-    metadata: Metadata
     engine: SparkEngine
     driver: Driver
-    folder: CheckpointFolder
 
     @classmethod
     def open(
@@ -107,8 +101,4 @@ class JobRun:
             listeners=(held, Cautions(), *listeners),
             between=service.serve,
         )
-        return cls(graph=graph, metadata=metadata, engine=engine, driver=driver, folder=folder)
-
-    def read_state(self, step: str, commit: Commit | None) -> list[dict[str, Any]]:
-        """Return the rows of a step's state as of a Commit."""
-        return state_rows(self.engine.built.steps[step], self.folder / "state", step, commit)
+        return cls(engine=engine, driver=driver)
