@@ -172,7 +172,8 @@ class Overtaken(SinksAtRest):
 
     def sink(self, name: str) -> StagedPublisher:
         if name not in self._opened:
-            watched = Watched(name, self._sink(name), self.staged / name, self.spark)
+            written = next(node.sink for node in self.graph.sinks if node.name == name)
+            watched = Watched(name, written, self.staged / name, self.spark)
             watched.asked = self._asked
             self._opened[name] = watched.open()
         return self._opened[name]

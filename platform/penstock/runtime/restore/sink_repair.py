@@ -19,7 +19,6 @@ from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.sink_recovery import missing_batches
 from penstock.runtime.restore.sink_truncation import refuse_before_truncation
-from penstock.sinks.base import Sink
 from penstock.sinks.staged_publisher import StagedPublisher
 
 __all__ = ["SinkStand", "SinksAtRest", "redo", "skip", "stands"]
@@ -40,7 +39,10 @@ class SinksAtRest:
     def sink(self, name: str) -> StagedPublisher:
         """Return the publisher of a sink, opened when it is first asked for."""
         if name not in self._opened:
-            self._opened[name] = StagedPublisher(name, self._sink(name), self.staged / name, self.spark).open()
+            known = {node.name: node.sink for node in self.graph.sinks}
+            if name not in known:
+                raise UnknownName(f"the job has no sink {name!r}; there is {list(known)}")
+            self._opened[name] = StagedPublisher(name, known[name], self.staged / name, self.spark).open()
         return self._opened[name]
 
     def publish(self, name: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
@@ -48,13 +50,6 @@ class SinksAtRest:
         sink = self.sink(name)
         sink.create(pq.read_schema((sink.staging / files[0].path).fetch()))
         sink.publish(app, batch, files)
-
-    def _sink(self, sink: str) -> Sink:
-        for node in self.graph.sinks:
-            if node.name == sink:
-                written: Sink = node.sink
-                return written
-        raise UnknownName(f"the job has no sink {sink!r}; there is {[node.name for node in self.graph.sinks]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
