@@ -66,7 +66,8 @@ class Server:
 def assets(server: Server, monkeypatch) -> AirflowAssets:
     """Return the assets of that server."""
     monkeypatch.setenv(NAME, "canary")
-    return AirflowAssets(AirflowLogin("http://a:1", "me", Secret(env=NAME)), session=server)
+    monkeypatch.setattr("requests.Session", server)
+    return AirflowAssets(AirflowLogin("http://a:1", "me", Secret(env=NAME)))
 
 
 def test_an_event_is_posted_for_the_asset_of_that_uri(monkeypatch):

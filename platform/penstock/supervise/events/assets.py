@@ -199,18 +199,19 @@ def _version(table: Path) -> int | None:
 class AirflowAssets:
     """The assets of an Airflow, over its REST interface."""
 
-    def __init__(self, login: AirflowLogin, *, session: Callable[[], Any] | None = None) -> None:
+    def __init__(self, login: AirflowLogin) -> None:
         self._airflow = login
         self._token: str | None = None
         self._ids: dict[str, int] = {}
-        self._session = session or _session
 
     def post(self, uri: str, extra: dict[str, Any]) -> bool:
         """Post one event; False where Airflow does not know the asset.
 
         Raises OSError where Airflow does not answer as it should, and ConfigError where there is no password.
         """
-        with self._session() as http:
+        import requests
+
+        with requests.Session() as http:
             if uri not in self._ids:
                 assets = self._call(http, "GET", "/api/v2/assets", params={"uri_pattern": uri})["assets"]
                 named = [asset["id"] for asset in assets if asset["uri"] == uri]
@@ -241,9 +242,3 @@ class AirflowAssets:
         if not answer.ok:
             raise OSError(f"Airflow answered the login of {self._airflow.user!r} with {answer.status_code}")
         return str(answer.json()["access_token"])
-
-
-def _session() -> Any:
-    import requests
-
-    return requests.Session()
