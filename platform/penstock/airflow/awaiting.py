@@ -27,7 +27,9 @@ __all__ = ["AskingOperator", "StreamOperator", "is_deferrable"]
 
 
 class StreamOperator(BaseOperator):
-    """An operator for one stream: it has a job and a project."""
+    """An operator for one stream: it has a job and a project, and `until` where it waits."""
+
+    until: str
 
     def __init__(self, *, job: str, project: str, **rest: Any) -> None:
         super().__init__(**rest)
@@ -88,20 +90,18 @@ class StreamOperator(BaseOperator):
         """Fail, at once and for good: the request stays in force, and the next run finds it."""
         raise AirflowFailException(str(why)) from why
 
-    def _wait_without_worker(
-        self, event: Any, method: str, *, generation: int, until: str, begun: bool, **kept: Any
-    ) -> NoReturn:
+    def _wait_without_worker(self, event: Any, *, generation: int, begun: bool, **kept: Any) -> NoReturn:
         """Defer until a trigger fires; where the last one found no supervisor, start one or give up first.
 
-        The resumed method gets `kept` and `begun`, which says that this task has started a supervisor before.
+        `execute_complete` gets `kept` and `begun`, which says that this task has started a supervisor before.
         """
         absent = event.get("absent") if isinstance(event, dict) else None
         if absent and not self._control().is_supervised():
             if begun or not self._supervise():
                 self._give_up(SupervisorAbsent(absent, where=str(self._control().root)))
             begun = True
-        trigger = StreamTrigger(project=self.project, job=self.job, first=generation, until=until)
-        self.defer(trigger=trigger, method_name=method, kwargs={**kept, "begun": begun})
+        trigger = StreamTrigger(project=self.project, job=self.job, first=generation, until=self.until)
+        self.defer(trigger=trigger, method_name="execute_complete", kwargs={**kept, "begun": begun})
 
 
 class AskingOperator(StreamOperator):
@@ -132,9 +132,7 @@ class AskingOperator(StreamOperator):
             return self._outcome(stream, said, context)
         if stream.is_over:
             raise AirflowFailException(f"{self.job} is {stream.phase.value}: {stream.reason or ''}")
-        return self._wait_without_worker(
-            event, "execute_complete", generation=generation, until=self.until, begun=begun, said=said
-        )
+        return self._wait_without_worker(event, generation=generation, begun=begun, said=said)
 
     def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return what the task returns; raises what fails it."""

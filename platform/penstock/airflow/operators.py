@@ -163,9 +163,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         """
         stream = self._followed(first, context)
         if self.is_job_active(stream.phase.value):
-            self._wait_without_worker(
-                event, "execute_complete", generation=stream.first, until=self.until, begun=begun, first=stream.first
-            )
+            self._wait_without_worker(event, generation=stream.first, begun=begun, first=stream.first)
         return self.get_job_result(first, context)
 
     def submit_job(self, context: Any) -> int:
