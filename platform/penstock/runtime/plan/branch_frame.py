@@ -78,13 +78,12 @@ class BranchFrame:
     """A DataFrame on its way along a branch: which of its columns the user sees, and how rows are counted."""
 
     def __init__(
-        self, frame: DataFrame, visible: tuple[str, ...], hidden: tuple[str, ...] = _KEPT, *, guarded: bool = False
+        self, frame: DataFrame, visible: tuple[str, ...], hidden: tuple[str, ...] = _KEPT, filters: tuple[str, ...] = ()
     ) -> None:
         self.frame = frame
         self.visible = visible
         self.hidden = hidden
-        self.guarded = guarded
-        self.filters: list[str] = []
+        self.filters = filters
         self.untouched = frozenset(visible)
         """Those of the visible columns that no step has computed since the fork."""
 
@@ -95,11 +94,12 @@ class BranchFrame:
     def alive(self, expression: str) -> Column:
         """Return the expression, evaluated only for rows that no filter has dropped and that are not in quarantine.
 
-        A row that a filter drops must not fail a later expression, as `1 / v` would after `filter("v > 0")`.
+        A row that a filter drops must not fail a later expression, as `1 / v` would after `filter("v > 0")`. Nor must a
+        row that is in quarantine.
         """
         from pyspark.sql import functions as F
 
-        if not (self.filters or self.guarded) or expression.strip("` ") in self.visible:
+        if expression.strip("` ") in self.visible:
             return F.expr(expression)
         return F.when(F.col(ROW_STATUS) == 0, F.expr(expression))
 
@@ -149,8 +149,7 @@ def source_frame(
     frame = frame.selectExpr("*", f"{fate} AS {ROW_STATUS}")
     raw = f"CASE WHEN {ROW_STATUS} < 0 THEN coalesce({RAW}, to_json(struct({', '.join(columns)}))) END"
     kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
-    # Guarded: a row that is in quarantine must not fail a later expression.
-    return BranchFrame(frame.selectExpr(*columns, *kept), visible, guarded=True)
+    return BranchFrame(frame.selectExpr(*columns, *kept), visible)
 
 
 def refuse_other_times(frame: DataFrame, event_time: str, site: SourceLocation) -> None:
@@ -194,7 +193,7 @@ def _filter(current: BranchFrame, node: FilterNode) -> BranchFrame:
     known, kept, dropped = (F.expr(text) for text in (ROW_STATUS, "0", str(number)))
     fate = F.when(F.expr(f"{ROW_STATUS} <> 0"), known).when(predicate.cast("boolean"), kept).otherwise(dropped)
     frame = current.frame.withColumn(ROW_STATUS, fate)
-    return _next(current, frame, current.visible, [*current.filters, node.name], current.visible)
+    return _next(current, frame, current.visible, (*current.filters, node.name), current.visible)
 
 
 def _select(current: BranchFrame, expressions: tuple[str, ...]) -> BranchFrame:
@@ -269,7 +268,7 @@ def _transform(current: BranchFrame, node: TransformNode) -> BranchFrame:
     made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, ROW_STATUS: F.lit(0)})
     visible = tuple(c for c in made.columns if c not in current.hidden)
     refuse_taken(visible)
-    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, [], ())
+    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, (), ())
 
 
 def _called(node: TransformNode, input_frame: DataFrame) -> Any:
@@ -285,10 +284,9 @@ def _called(node: TransformNode, input_frame: DataFrame) -> Any:
 
 
 def _next(
-    current: BranchFrame, frame: DataFrame, visible: tuple[str, ...], filters: list[str], same: Iterable[str]
+    current: BranchFrame, frame: DataFrame, visible: tuple[str, ...], filters: tuple[str, ...], same: Iterable[str]
 ) -> BranchFrame:
-    result = BranchFrame(frame, visible, current.hidden, guarded=current.guarded)
-    result.filters = filters
+    result = BranchFrame(frame, visible, current.hidden, filters)
     result.untouched = current.untouched & set(same) & set(visible)
     return result
 

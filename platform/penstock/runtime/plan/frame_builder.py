@@ -160,7 +160,7 @@ class FrameBuilder:
         if event_time is not None:
             frame = frame.withColumn(TIME, F.expr(f"CASE WHEN {ROW_STATUS} = 0 THEN unix_micros({event_time}) END"))
         hidden = (TIME, ROW_STATUS, ARRIVAL, *ENVELOPE.names)
-        start = BranchFrame(frame, visible, hidden, guarded=True)
+        start = BranchFrame(frame, visible, hidden)
         chain = self._ended(self._follow(start, stage.branch.chain), stage.branch)
         end = Projection(chain)
         spec = self._project(end, stage.branch, tuple(ENVELOPE.names))
