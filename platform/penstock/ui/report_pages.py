@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from urllib.parse import quote
 
 from fastapi import Request
@@ -41,21 +41,7 @@ _DEAD = [
         r"url\(\s*[\"\']?https?:[^)]*\)",
     )
 ]
-_STYLE = """<style>
-:root { color-scheme: light dark; --line: light-dark(#d0d7de, #3a4148); --panel: light-dark(#f3f5f7, #1e2226); }
-body { margin: 0 auto; padding: 0 1rem 2rem; max-width: 84rem; font: 15px/1.5 system-ui, sans-serif;
-  background: light-dark(#fff, #14171a); color: light-dark(#1b1f24, #e6e8ea); overflow-wrap: anywhere; }
-a { color: light-dark(#0b57d0, #8ab4f8); } table { border-collapse: collapse; margin: .5rem 0; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
-.table-responsive { overflow-x: auto; }
-.alert, .card-header { background: var(--panel); padding: .4rem .75rem; border-radius: 4px; }
-.card { border: 1px solid var(--line); border-radius: 6px; margin: .75rem 0; } .card-body { padding: .5rem .75rem; }
-ul.nav, ol.breadcrumb { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1rem; padding: 0; }
-.badge { border: 1px solid currentcolor; border-radius: 1rem; padding: 0 .5rem; font-size: .85rem; }
-.fa-check-circle::before { content: "✓"; color: light-dark(#116329, #7ee2a8); }
-.fa-times::before { content: "✖"; color: light-dark(#b3261e, #ff9d94); }
-.fa-exclamation-triangle::before { content: "▲"; color: light-dark(#7a4b00, #f2c063); }
-</style>"""
+_STYLE = f"<style>\n{(Path(__file__).parent / 'static' / 'data_docs.css').read_text(encoding='utf-8')}</style>"
 
 
 def with_bar(text: str, bar: str) -> str:
