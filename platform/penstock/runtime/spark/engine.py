@@ -185,12 +185,10 @@ class SparkEngine:
         work = self.built.steps[rewrite.step]
         refuse_unfit(rewrite, work, commit, self.state_folder)
         label = f"the state of step {node.name!r} that is to be gone on from"
-        state, partitions = self.state_folder, node.partitions
         with at_site(node.site):
             tables = rewritten_tables(rewrite, work, commit, self.spark, self.state_folder.parent)
-            return loading_frame(
-                node.name, work, tables, folder=state, partitions=partitions, what=label, older=rewrite.table is None
-            )
+            older = rewrite.table is None
+            return loading_frame(node, work, tables, folder=self.state_folder, what=label, older=older)
 
     def _collect(self, frame: DataFrame, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         context = self.spark.sparkContext

@@ -52,34 +52,33 @@ def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: Check
         frame = spark.table(initial) if isinstance(initial, str) else initial()  # type: ignore[misc]
         if not isinstance(frame, DataFrame):
             raise BadExpression(f"initial= of step {node.name!r} gave a {type(frame).__name__}, not a DataFrame")
-        label = f"initial= of step {node.name!r}"
-        return loading_frame(node.name, work, {MAIN: frame}, folder=folder, partitions=node.partitions, what=label)
+        return loading_frame(node, work, {MAIN: frame}, folder=folder, what=f"initial= of step {node.name!r}")
 
 
 def loading_frame(
-    step: str,
+    node: StepNode,
     work: Step,
     tables: Mapping[str, DataFrame],
     *,
     folder: CheckpointFolder,
-    partitions: int,
     what: str,
     older: bool = False,
 ) -> DataFrame:
-    """Return the frame whose collection writes a step's state in `partitions` partitions, and gives the receipts.
+    """Return the frame whose collection writes a step's state in its partitions, and gives the receipts.
 
     `folder` is that of all steps' state; `older` tables may lack state columns, which were added since.
     Raises BadExpression, which begins with `what`, where a column is missing.
     """
     from pyspark.sql import functions as F
 
+    partitions = node.partitions
     # A task for each partition of an empty table too: what is to be there is nothing then.
     frames = [_typed(work, name, table, what, older=older) for name, table in tables.items()]
     frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     placed = frame.withColumn(_PID, F.pmod(F.col(HASHED), F.lit(partitions)).cast("int"))
     routed = placed.repartitionById(partitions, F.col(_PID)).drop(_PID)
     emitter = Emitter(stage=0)
-    task = _task(step, work, folder, partitions, tuple(tables), emitter)
+    task = _task(node.name, work, folder, partitions, tuple(tables), emitter)
     return map_in_arrow(routed, task, emitter.schema)
 
 
