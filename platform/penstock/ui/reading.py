@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -121,23 +121,15 @@ def read_restart(project: Project, job: str) -> RestartFacts:
     """Return what a restart of a job can begin from, and what it would undo."""
     settings = project.settings(job)
     _, conf = load_settings(project.root, job, code=project.code)
+    facts = RestartFacts(job=job, folder=settings.root / job, recovered=None, tables=tuple(conf.tables))
     known = kept_checkpoints(settings, job)
-    folder, tables = settings.root / job, tuple(conf.tables)
     if known is None:
-        return RestartFacts(job=job, folder=folder, recovered=None, tables=tables)
+        return facts
     kept, recovered = known
-    commit = recovered.commit
-    return RestartFacts(
-        job=job,
-        folder=folder,
-        recovered=recovered,
-        kept=kept,
-        released=HeldRecords(control_store(settings.root, make=False), job).released_of(
-            checkpoint.batch for checkpoint in recovered.kept if checkpoint.held
-        ),
-        steps=tuple(sorted(commit.state)) if commit is not None else (),
-        tables=tables,
-    )
+    rulings = HeldRecords(control_store(settings.root, make=False), job)
+    released = rulings.released_of(checkpoint.batch for checkpoint in recovered.kept if checkpoint.held)
+    steps = () if recovered.commit is None else tuple(sorted(recovered.commit.state))
+    return replace(facts, recovered=recovered, kept=kept, released=released, steps=steps)
 
 
 def _read(project: Project, job: str, *, clock: Clock, newest: int, history: bool) -> JobView:
