@@ -30,7 +30,6 @@ __all__ = [
     "checked_command_id",
     "checkpoint_at",
     "job_group",
-    "start_options",
 ]
 
 
@@ -64,27 +63,24 @@ def checked_command_id(given: str | None) -> str | None:
     return given
 
 
-def start_options(
-    partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
-) -> StartOptions | None:
-    """Return the options of a start, None where none was given."""
-    from penstock.supervise.stream import StartOptions
+def beginning(
+    start: str, partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
+) -> tuple[RestoreTarget, StartOptions | None]:
+    """Return where a start begins, by `--from` and the options that go with it, and these, None where none was given.
+
+    Refuses what does not go together.
+    """
+    from penstock.runtime.restore.target import parse_start
+    from penstock.supervise.stream import StartOptions, begins_from
 
     with refusing("--state"):
-        return StartOptions.given(
+        options = StartOptions.given(
             partitions=partitions, state=state or (), truncate_sinks=truncate_sinks, drop=drop or ()
         )
-
-
-def beginning(start: str, options: StartOptions | None) -> RestoreTarget:
-    """Return where a start begins, by `--from` and the options that go with it."""
-    from penstock.runtime.restore.target import parse_start
-    from penstock.supervise.stream import begins_from
-
     with refusing("--from"):
         parse_start(start)
     with refusing():
-        return begins_from(start, options)
+        return begins_from(start, options), options
 
 
 def checkpoint_at(text: str) -> RestoreTarget:

@@ -16,7 +16,6 @@ from penstock.cli.options import (
     State,
     TruncateSinks,
     beginning,
-    start_options,
 )
 from penstock.cli.run import launched
 
@@ -53,7 +52,7 @@ def restore(
     """  # noqa: D301 - click knows the character, not the two
     from penstock.runtime.process.launch import RunOrder
 
-    target = beginning(start, start_options(partitions, state, drop, truncate_sinks=truncate_sinks))
+    target, _ = beginning(start, partitions, state, drop, truncate_sinks=truncate_sinks)
     if not target.restore:
         raise typer.BadParameter("name the checkpoint to restore, or how to rewrite the state", param_hint="--from")
     order = RunOrder(start=target, drop=tuple(drop or ()), command=command, goes_on=False)

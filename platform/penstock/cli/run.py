@@ -23,7 +23,6 @@ from penstock.cli.options import (
     TruncateSinks,
     beginning,
     checked_command_id,
-    start_options,
 )
 from penstock.cli.outcome import outcome, terminal
 
@@ -115,8 +114,9 @@ def run(
 
     if logs is not None:
         _write_to_files(logs, generation)
+    target, _ = beginning(start, partitions, state, drop, truncate_sinks=truncate_sinks)
     order = RunOrder(
-        start=beginning(start, start_options(partitions, state, drop, truncate_sinks=truncate_sinks)),
+        start=target,
         available_now=available_now,
         drain=drain,
         new_lineage=new_lineage,

@@ -31,7 +31,6 @@ from penstock.cli.options import (
     State,
     TruncateSinks,
     beginning,
-    start_options,
 )
 from penstock.cli.outcome import outcome, project_at, show, shown_moment, tell, write_json
 from penstock.errors import PenstockError
@@ -131,8 +130,9 @@ def start(
       penstock start flights --available-now        end when the available rows are processed
       penstock start flights --rows 10000           read at most 10,000 rows per batch
     """  # noqa: D301 - click knows the character, not the two
-    begins = _beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
-    what = {**begins, "available_now": available_now, **limits_given(rows=rows), "note": note}
+    _, options = beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
+    begins = {"start": start_from, "options": options, "available_now": available_now}
+    what = {**begins, **limits_given(rows=rows), "note": note}
     _request(job, "start", command, what, wait=wait, json=json, project=project, debug=debug)
 
 
@@ -170,8 +170,9 @@ def restart(
       penstock restart flights --partitions 16      rescale the state to 16 partitions
       penstock restart flights --from batch=12 --check   check only; nothing is ended
     """  # noqa: D301 - click knows the character, not the two
-    begins = _beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
-    what = {**begins, "available_now": available_now, **limits_given(rows=rows), "note": note, "generation": generation}
+    _, options = beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
+    begins = {"start": start_from, "options": options, "available_now": available_now}
+    what = {**begins, **limits_given(rows=rows), "note": note, "generation": generation}
     _request(job, "restart", command, what, wait=wait, check=check, json=json, project=project, debug=debug)
 
 
@@ -287,15 +288,6 @@ def _check(project: Project, job: str, command: Command) -> None:
     loaded = project.load(job, start=begins)
     tables = tuple((step, loaded.conf.path_of(table)) for step, table in begins.state)
     preflight(loaded, replace(begins, state=tables), () if command.options is None else command.options.drop)
-
-
-def _beginning(
-    start: str, partitions: int | None, state: list[str] | None, drop: list[str] | None, *, truncate_sinks: bool
-) -> dict[str, Any]:
-    """Return where a Command begins: its `start`, and its `options`, None where none was given."""
-    options = start_options(partitions, state, drop, truncate_sinks=truncate_sinks)
-    beginning(start, options)  # refuses what does not go together
-    return {"start": start, "options": options}
 
 
 def _sentence(job: str, command: Command, asked: Asked) -> str:
