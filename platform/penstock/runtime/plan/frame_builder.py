@@ -46,7 +46,7 @@ from penstock.time.arrival import ARRIVAL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BuiltJob", "build_job"]
+__all__ = ["BuiltJob", "FrameBuilder"]
 
 Start = TypeVar("Start", BranchFrame, ArrowBranch)
 
@@ -68,22 +68,13 @@ class BuiltJob:
     """For each stateful step what its state partitions run."""
 
 
-def build_job(
-    plan: JobPlan, spark: SparkSession, readers: Mapping[str, BatchReader], suites: Mapping[str, Any]
-) -> BuiltJob:
-    """Analyse the whole job and return its frame.
-
-    `suites` maps each check to a path or a dict.
-    Raises BadExpression, UnknownName and SuiteError at the user's line.
-    """
-    return FrameBuilder(plan, spark, readers, suites).build()
-
-
 def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
     return tuple(node.name for node in sinks if node.sink.in_order)
 
 
 class FrameBuilder:
+    """Build the frame of a job once; `suites` maps each check to a path or a dict."""
+
     def __init__(
         self, plan: JobPlan, spark: SparkSession, readers: Mapping[str, BatchReader], suites: Mapping[str, Any]
     ) -> None:
@@ -102,6 +93,10 @@ class FrameBuilder:
         self.built = BuiltJob(homes=PartitionPlacement(spark, apart=not is_local(master)))
 
     def build(self) -> BuiltJob:
+        """Analyse the whole job and return its frame.
+
+        Raises BadExpression, UnknownName and SuiteError at the user's line.
+        """
         routed = [self._routed(fork) for fork in self.plan.ingest]
         frames = [self._ingest(number, fork, *routed[number]) for number, fork in enumerate(self.plan.ingest)]
         frame = reduce(lambda a, b: a.unionAll(b), frames)

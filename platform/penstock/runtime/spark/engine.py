@@ -21,7 +21,7 @@ from penstock.quality.measure import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.plan.branch_frame import at_site
-from penstock.runtime.plan.frame_builder import BuiltJob, build_job
+from penstock.runtime.plan.frame_builder import BuiltJob, FrameBuilder
 from penstock.runtime.plan.job_plan import JobPlan, plan_job
 from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
@@ -61,7 +61,7 @@ class SparkEngine:
                 self.readers[source.name] = source.source.open(spark)
         self._suites = suites
         self._has_frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
-        self.built: BuiltJob = build_job(self.plan, spark, self._readers_of({}), suites)
+        self.built: BuiltJob = FrameBuilder(self.plan, spark, self._readers_of({}), suites).build()
         self.described = described(graph, suites)
         self._initial: list[DataFrame] = []
         self._sinks = {
@@ -160,7 +160,7 @@ class SparkEngine:
     def _frame_of(self, facts: BatchContext) -> DataFrame:
         """Return the frame that a batch runs: the same for all batches, unless Spark reads a source (FACTS 5)."""
         if self._has_frames:
-            self.built = build_job(self.plan, self.spark, self._readers_of(facts.spans), self._suites)
+            self.built = FrameBuilder(self.plan, self.spark, self._readers_of(facts.spans), self._suites).build()
         return self.built.frame
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
