@@ -9,6 +9,7 @@ from penstock import agg
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
 from penstock.graph.keyed import KeyedStream
+from penstock.graph.listeners import BatchInfo
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
 from penstock.graph.specs.time_windows import WindowedStream
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTO",
     "NEVER",
+    "BatchInfo",
     "Count",
     "Duration",
     "EveryBatches",

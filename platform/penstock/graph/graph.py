@@ -20,7 +20,7 @@ class JobGraph:
     """A job with checked names, windows and policies; `nodes` are in the order in which the job added them.
 
     `checkpoints` is how often the job's code wants data checkpoints, None where it does not say. `rates` are the limits
-    that it sets to sources, by name.
+    that it sets to sources, by name, and `listeners` the objects that hear of its batches.
     """
 
     name: str
@@ -28,6 +28,7 @@ class JobGraph:
     interval: int | None
     checkpoints: Schedule | None = None
     rates: Mapping[str, MaxRate] = field(default_factory=dict)
+    listeners: tuple[Any, ...] = ()
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:
@@ -148,9 +149,10 @@ def checked_graph(
     interval: int | None,
     checkpoints: Schedule | None = None,
     rates: Mapping[str, MaxRate] | None = None,
+    listeners: tuple[Any, ...] = (),
 ) -> JobGraph:
     """Return the graph after the checks that need all of it."""
-    graph = JobGraph(name, nodes, interval, checkpoints, rates or {})
+    graph = JobGraph(name, nodes, interval, checkpoints, rates or {}, listeners)
     if not graph.sinks:
         raise MissingSink(f"job {name!r} writes nothing")
     for side in nodes:

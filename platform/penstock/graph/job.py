@@ -11,6 +11,7 @@ from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.keyed import KeyedStream, StatefulSteps
+from penstock.graph.listeners import checked_listener
 from penstock.graph.names import checked_name, column_names
 from penstock.graph.nodes import (
     CheckNode,
@@ -56,6 +57,7 @@ class Job:
         self._filters = 0
         self._checkpoints: Schedule | None = None
         self._rates: dict[str, MaxRate] = {}
+        self._listeners: list[Any] = []
 
     def checkpoint(self, *, every: Duration | EveryBatches | Auto | Never) -> None:
         """Make a data checkpoint of all stateful steps at this interval (DESIGN 5), in place of the configuration's.
@@ -102,6 +104,15 @@ class Job:
         )
         return Stream(self, self._add(node, node.name))
 
+    def listen(self, listener: Any) -> None:
+        """Call a listener's methods as batches come and go.
+
+        It has at least one of `on_batch_submitted`, `on_batch_started` and `on_batch_completed`, each of which gets a
+        `penstock.BatchInfo`. They are called on the driver, between the stages of a batch, so they should be quick. An
+        error in one is logged, and the batch is not affected.
+        """
+        self._listeners.append(checked_listener(listener))
+
     def late(self, name: str) -> Stream:
         """Return the stream of rows that were late for the windows with `.late_to(name)`."""
         return self._side(LateNode(name=checked_name(name, "a late stream")))
@@ -116,7 +127,12 @@ class Job:
             refuse_unused()
         nodes = tuple(self._nodes)
         return checked_graph(
-            self.name, nodes, interval=self.interval, checkpoints=self._checkpoints, rates=dict(self._rates)
+            self.name,
+            nodes,
+            interval=self.interval,
+            checkpoints=self._checkpoints,
+            rates=dict(self._rates),
+            listeners=tuple(self._listeners),
         )
 
     def _side(self, node: SideNode) -> Stream:

@@ -20,6 +20,7 @@ from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
 from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.warnings import Cautions
+from penstock.runtime.process.batch_events import BatchEvents
 from penstock.runtime.process.held_service import HeldService, HeldWork
 from penstock.runtime.process.takeover_policy import holder_name
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
@@ -98,7 +99,7 @@ class JobRun:
             data=data,
             settings=settings,
             may_take_over=may_take_over,
-            listeners=(held, Cautions(), *listeners),
+            listeners=(held, Cautions(), BatchEvents(graph.listeners, clock), *listeners),
             between=service.serve,
         )
         return cls(engine=engine, driver=driver)

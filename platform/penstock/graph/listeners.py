@@ -1,0 +1,64 @@
+"""State what a job tells the listeners of its code (`Job.listen`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from penstock.graph.source_location import job_error
+
+__all__ = ["EVENTS", "BatchInfo", "checked_listener"]
+
+EVENTS = ("on_batch_submitted", "on_batch_started", "on_batch_completed")
+"""The methods that are called, in this order for each batch, each with a BatchInfo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInfo:
+    """A batch as far as it has come. Times are aware, in UTC.
+
+    Attributes:
+        batch: Its id.
+        time: Its batch time.
+        submitted: When it was planned.
+        started: When its computation began; None before.
+        completed: When its sinks had published it; None before.
+        rows: The rows that it has read, by source; empty before it is completed.
+        output: The rows that it has published, by sink; empty before it is completed.
+    """
+
+    batch: int
+    time: datetime
+    submitted: datetime
+    started: datetime | None = None
+    completed: datetime | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+    output: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def scheduling_delay(self) -> float | None:
+        """Seconds from when it was planned until its computation began; None before."""
+        return None if self.started is None else (self.started - self.submitted).total_seconds()
+
+    @property
+    def processing_delay(self) -> float | None:
+        """Seconds from when its computation began until its sinks had published it; None before."""
+        if self.started is None or self.completed is None:
+            return None
+        return (self.completed - self.started).total_seconds()
+
+    @property
+    def total_delay(self) -> float | None:
+        """Seconds from when it was planned until its sinks had published it; None before."""
+        return None if self.completed is None else (self.completed - self.submitted).total_seconds()
+
+
+def checked_listener(listener: Any) -> Any:
+    """Return a listener, or refuse what has none of the methods that are called."""
+    if isinstance(listener, type):
+        raise job_error(f"listen takes an object, not the class {listener.__name__} itself")
+    if not any(callable(getattr(listener, event, None)) for event in EVENTS):
+        raise job_error(f"listen takes an object with {', '.join(EVENTS[:-1])} or {EVENTS[-1]}, not {listener!r:.80}")
+    return listener

@@ -1,0 +1,76 @@
+"""Tell the listeners of a job's code what becomes of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+
+from penstock.checkpoint.log.batch_report import BatchReport
+from penstock.checkpoint.log.entries import Commit, Offsets
+from penstock.checkpoint.log.listener import Listener
+from penstock.graph.listeners import BatchInfo
+from penstock.time.clock import Clock
+
+__all__ = ["BatchEvents"]
+
+log = structlog.get_logger()
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BatchEvents(Listener):
+    """Call the methods that each listener has.
+
+    They are called between the stages of a batch, so a slow one makes batches late. An error in one is logged and harms
+    nothing: what a listener is for is no part of the batch. A batch that another driver has begun counts as submitted
+    when this one takes it up.
+    """
+
+    def __init__(self, listeners: Sequence[Any], clock: Clock) -> None:
+        self._listeners = listeners
+        self._clock = clock
+        self._batch: BatchInfo | None = None
+
+    def on_batch_submitted(self, offsets: Offsets) -> None:
+        """Tell that a batch is planned."""
+        self._tell("on_batch_submitted", self._begun(offsets))
+
+    def on_batch_started(self, offsets: Offsets) -> None:
+        """Tell that a batch is computed."""
+        info = self._batch
+        if info is None or info.batch != offsets.batch:
+            info = self._begun(offsets)
+        self._tell("on_batch_started", replace(info, started=self._now()))
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Tell that a batch is published, with its rows."""
+        if self._batch is not None and self._batch.batch == commit.batch:
+            report = BatchReport.of(commit)
+            rows, output = dict(report.read), dict(report.output)
+            self._tell("on_batch_completed", replace(self._batch, completed=self._now(), rows=rows, output=output))
+
+    def _begun(self, offsets: Offsets) -> BatchInfo:
+        return BatchInfo(batch=offsets.batch, time=_moment(offsets.time), submitted=self._now())
+
+    def _now(self) -> datetime:
+        return _moment(self._clock.wall())
+
+    def _tell(self, event: str, info: BatchInfo) -> None:
+        self._batch = info
+        for listener in self._listeners:
+            heard = getattr(listener, event, None)
+            if heard is None:
+                continue
+            try:
+                heard(info)
+            except Exception as why:  # noqa: BLE001 - no error of a listener is worth a batch
+                name = f"{type(listener).__module__}.{type(listener).__qualname__}"
+                log.warning("listener.failed", listener=name, event_name=event, batch=info.batch, error=repr(why))
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)

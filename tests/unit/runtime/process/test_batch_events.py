@@ -1,0 +1,85 @@
+"""Listeners of a job hear of each batch in order, and can harm none (API: `job.listen`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from penstock import BatchInfo, Job
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.testing import Crashed, Harness
+
+pytestmark = pytest.mark.spark
+
+
+class Notes:
+    """Note each event."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, BatchInfo]] = []
+
+    def on_batch_submitted(self, info: BatchInfo) -> None:
+        self.heard.append(("submitted", info))
+
+    def on_batch_started(self, info: BatchInfo) -> None:
+        self.heard.append(("started", info))
+
+    def on_batch_completed(self, info: BatchInfo) -> None:
+        self.heard.append(("completed", info))
+
+
+class Deaf:
+    """Hear one event, and fail."""
+
+    def on_batch_started(self, info: BatchInfo) -> None:
+        raise ZeroDivisionError(f"in batch {info.batch}")
+
+
+def heard_job(*listeners: object) -> Job:
+    """Return a job that copies rows, with listeners."""
+    job = Job("heard")
+    job.source("s", MemorySource("x int")).write("out", MemorySink())
+    for listener in listeners:
+        job.listen(listener)
+    return job
+
+
+def test_each_batch_is_submitted_started_and_completed(tmp_path: Path) -> None:
+    """With its rows at the end, and with delays."""
+    notes = Notes()
+    with Harness(heard_job(notes), tmp_path) as h:
+        h.batch({"s": [{"x": 1}, {"x": 2}]})
+        h.batch({"s": [{"x": 3}]})
+    assert [(event, info.batch) for event, info in notes.heard] == [
+        (event, batch) for batch in (0, 1) for event in ("submitted", "started", "completed")
+    ]
+    _, last = notes.heard[-1]
+    assert (last.rows, last.output) == ({"s": 1}, {"out": 1})
+    assert last.total_delay is not None
+    assert last.total_delay >= 0
+
+
+def test_a_listener_that_fails_is_logged_and_harms_nothing(tmp_path: Path) -> None:
+    """Others hear what they would have heard."""
+    notes = Notes()
+    with Harness(heard_job(Deaf(), notes), tmp_path) as h, capture_logs() as events:
+        assert h.batch({"s": [{"x": 1}]})["out"] == [{"x": 1}]
+    assert len(notes.heard) == 3
+    (failed,) = [event for event in events if event["event"] == "listener.failed"]
+    assert (failed["event_name"], failed["batch"]) == ("on_batch_started", 0)
+    assert "in batch 0" in failed["error"]
+
+
+def test_a_batch_that_was_begun_before_a_crash_is_started_and_completed(tmp_path: Path) -> None:
+    """It counts as submitted when the driver takes it up."""
+    notes = Notes()
+    with Harness(heard_job(notes), tmp_path) as h:
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.batch({"s": [{"x": 1}]})
+        notes.heard.clear()
+        h.restart()
+        assert [event for event, _ in notes.heard] == ["started", "completed"]
