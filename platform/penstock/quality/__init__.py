@@ -11,41 +11,19 @@ from typing import TYPE_CHECKING
 from penstock.graph.policies import OnFail
 
 if TYPE_CHECKING:
-    from penstock.quality.compile import CompiledGate, compile_suite, fails_mask
-    from penstock.quality.measure import Partial
-    from penstock.quality.policy import Action, Disposition, disposition
-    from penstock.quality.predicates import CompiledRule
-    from penstock.quality.suite import Rule, Severity, Suite, load_suite
-    from penstock.quality.verdict import RuleResult, Status, Verdict
+    from penstock.quality.compile import compile_suite, fails_mask
+    from penstock.quality.policy import Action, disposition
+    from penstock.quality.suite import load_suite
 
-__all__ = [
-    "Action",
-    "CompiledGate",
-    "CompiledRule",
-    "Disposition",
-    "OnFail",
-    "Partial",
-    "Rule",
-    "RuleResult",
-    "Severity",
-    "Status",
-    "Suite",
-    "Verdict",
-    "compile_suite",
-    "disposition",
-    "fails_mask",
-    "load_suite",
-]
+__all__ = ["Action", "OnFail", "compile_suite", "disposition", "fails_mask", "load_suite"]
 
-_NAMES = {
-    "compile": ("CompiledGate", "compile_suite", "fails_mask"),
-    "measure": ("Partial",),
-    "policy": ("Action", "Disposition", "disposition"),
-    "predicates": ("CompiledRule",),
-    "suite": ("Rule", "Severity", "Suite", "load_suite"),
-    "verdict": ("RuleResult", "Status", "Verdict"),
+_HOME = {
+    "Action": "policy",
+    "compile_suite": "compile",
+    "disposition": "policy",
+    "fails_mask": "compile",
+    "load_suite": "suite",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import GateError, SuiteError, UnknownName
-from penstock.quality import CompiledGate, compile_suite, load_suite
+from penstock.quality import compile_suite, load_suite
+from penstock.quality.compile import CompiledGate
 from penstock.quality.predicates import Family, column_type, identifier, text_literal
 
 ROOT = Path(__file__).resolve().parents[3]

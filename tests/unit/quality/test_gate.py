@@ -9,7 +9,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import GateError
-from penstock.quality import CompiledGate, Partial, Severity, Status, compile_suite, fails_mask, load_suite
+from penstock.quality import compile_suite, fails_mask, load_suite
+from penstock.quality.compile import CompiledGate
+from penstock.quality.measure import Partial
+from penstock.quality.suite import Severity
+from penstock.quality.verdict import Status
 
 TYPES = {"whole": "bigint", "real": "double", "money": "decimal(20,2)", "text": "string", "at": "timestamp"}
 ARROW = {

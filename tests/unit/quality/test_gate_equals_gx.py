@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from gx_samples import COLUMNS, a_table, an_expectation, utc_session
 
-from penstock.quality import CompiledGate, compile_suite, load_suite
+from penstock.quality import compile_suite, load_suite
+from penstock.quality.compile import CompiledGate
 from penstock.quality.predicates import identifier, text_literal
 
 ROOT = Path(__file__).resolve().parents[3]

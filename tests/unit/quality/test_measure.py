@@ -13,7 +13,8 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.quality import Partial, compile_suite, load_suite
+from penstock.quality import compile_suite, load_suite
+from penstock.quality.measure import Partial
 
 TYPES = {"whole": "bigint", "real": "double", "money": "decimal(20,2)", "text": "string", "at": "timestamp"}
 ARROW = {

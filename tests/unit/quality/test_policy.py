@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from penstock.errors import JobError
-from penstock.quality import Action, OnFail, RuleResult, Severity, Status, Verdict, disposition
+from penstock.quality import Action, OnFail, disposition
 from penstock.quality.policy import Disposition, table_policy
+from penstock.quality.suite import Severity
+from penstock.quality.verdict import RuleResult, Status, Verdict
 
 ROW, TABLE = "s:1:expect_column_values_to_not_be_null(v)", "s:2:expect_table_row_count_to_be_between"
 
