@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
+from penstock.operators.protocol import RowsOfBranch
 
 WINDOWS = st.builds(
     TimeWindow,
@@ -27,3 +31,9 @@ def by_definition(time: int, window: TimeWindow) -> list[tuple[int, int]]:
 
 def array(*times: int) -> np.ndarray:
     return np.array(times, dtype=np.int64)
+
+
+def rows_of_branch(table: pa.Table, keys: Iterable[str], inputs: Mapping[str, str]) -> RowsOfBranch:
+    """Return rows as the map side of a window gets them; the column `h` has the hash of the keys."""
+    named = {key: key for key in keys}
+    return RowsOfBranch(table=table, visible=(), keys=named, inputs=inputs, hash_column="h", place=0, way=0, ways=1)

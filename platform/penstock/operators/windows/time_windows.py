@@ -7,7 +7,7 @@ Nothing here knows Spark, files or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,7 +20,7 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
-from penstock.operators.protocol import Due, Rebuilt, StateView, Tally
+from penstock.operators.protocol import TIME, Due, Rebuilt, RowsOfBranch, StateView, Tally
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import (
     FRONT,
@@ -128,35 +128,29 @@ class WindowStep:
 
 
 def preaggregate(
-    rows: pa.Table,
-    *,
-    keys: Mapping[str, str],
-    inputs: Mapping[str, str],
-    hash_column: str,
-    time_column: str,
-    order: Sequence[int | str],
-    plan: AggregatePlan,
-    window: TimeWindow,
+    rows: RowsOfBranch, order: Sequence[int | str], *, plan: AggregatePlan, window: TimeWindow
 ) -> pa.Table:
     """Aggregate rows into slices: one row a slice and key, sorted by slice, then hash.
 
     `rows` are rows that count (see `judge`), with the hash of the keys (int64, the same for equal keys) and the event
     time (int64 microseconds), both without nulls.
-    `keys` maps the step's key columns to columns of the rows, `inputs` each aggregate to the column it reads.
     `order` gives batch, source, partition and position, each a column of the rows or a number that all rows share.
     """
-    times = integers(rows, time_column)
+    table = rows.table
+    times = integers(table, TIME)
     slices = slice_starts(times, window)
-    layout = PartialLayout(plan=plan, keys=pa.schema([(name, rows.schema.field(c).type) for name, c in keys.items()]))
+    keys = pa.schema([(name, table.schema.field(column).type) for name, column in rows.keys.items()])
+    layout = PartialLayout(plan=plan, keys=keys)
     if not len(times):
         return layout.empty()
-    key_arrays = [column_array(rows, column) for column in keys.values()]
-    hashes = integers(rows, hash_column)
+    key_arrays = [column_array(table, column) for column in rows.keys.values()]
+    hashes = integers(table, rows.hash_column)
     grouping = group_rows(key_arrays, hashes, slices)
+    read = {a.source: a.expression for a in plan.aggregates if a.source is not None and a.expression is not None}
     inputs_of_rows = Rows(
-        inputs={a.source: column_array(rows, inputs[a.name]) for a in plan.aggregates if a.source is not None},
+        inputs={source: column_array(table, rows.inputs[sql]) for source, sql in read.items()},
         times=times,
-        order=tuple(_order(rows, part) for part in order) if plan.needs_order else (),
+        order=tuple(_order(table, part) for part in order) if plan.needs_order else (),
     )
     partials = plan.reduce(inputs_of_rows, grouping.ids, grouping.groups)
     return layout.table_of(slices[grouping.first], hashes, key_arrays, grouping.first, partials)

@@ -76,15 +76,8 @@ def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
     taken = next((n for n in side.visible or () if n.name.lower() in _LATE_COLUMNS.names), None)
     if taken is not None:
         raise JobError(f"column {taken.name!r} has the name of one that late rows get; rename it, or drop_late()")
-    expressions = {name: a.expression for name, a in spec.aggregates.items() if a.expression is not None}
     return WindowSide(
-        step=side.name,
-        window=spec.window,
-        plan=plan,
-        keys=side.keys,
-        expressions=expressions,
-        chained=side.chained,
-        visible=side.visible,
+        step=side.name, window=spec.window, plan=plan, keys=side.keys, chained=side.chained, visible=side.visible
     )
 
 
@@ -98,13 +91,12 @@ def bind(spec: TimeWindows, sides: Sequence[WindowSide], _context: StepContext) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSide:
-    """Map side of a window step: `expressions` are what each aggregate reads, `visible` the columns of late rows."""
+    """Map side of a window step; `visible` are the columns of late rows."""
 
     step: str
     window: TimeWindow
     plan: AggregatePlan
     keys: pa.Schema
-    expressions: Mapping[str, str]
     chained: bool
     visible: pa.Schema | None
 
@@ -139,27 +131,17 @@ class WindowSide:
             yield Send(self._slices(kept, facts).rename_columns({HASH: HASHED}))
 
     def _slices(self, rows: RowsOfBranch, facts: StepFacts) -> pa.Table:
-        table = rows.table
         order: tuple[int | str, ...] = ()
         arrivals: pa.Array | None = None
         if self.plan.needs_order and self.chained:
             # Bytes do not fit where state keeps order: the state work puts numbers in their place.
             arrivals = rows.arrivals()
-            table = table.append_column(_RANK, pa.array(arrival_ranks(arrivals)))
+            rows = replace(rows, table=rows.table.append_column(_RANK, pa.array(arrival_ranks(arrivals))))
             order = (facts.batch, 0, 0, _RANK)
         elif self.plan.needs_order:
-            table = table.append_column(_TOLD_APART, rows.positions())
+            rows = replace(rows, table=rows.table.append_column(_TOLD_APART, rows.positions()))
             order = (facts.batch, rows.place, PARTITION, _TOLD_APART)
-        partials = preaggregate(
-            table,
-            keys=rows.keys,
-            inputs={name: rows.inputs[sql] for name, sql in self.expressions.items()},
-            hash_column=rows.hash_column,
-            time_column=TIME,
-            order=order,
-            plan=self.plan,
-            window=self.window,
-        )
+        partials = preaggregate(rows, order, plan=self.plan, window=self.window)
         return partials if arrivals is None else _with_arrivals(partials, self.plan, arrivals)
 
     def _late(self, rows: RowsOfBranch, watermark: int | None) -> pa.Table:

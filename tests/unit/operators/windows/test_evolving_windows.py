@@ -18,13 +18,14 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.protocol import HASHED, MAIN, StepFacts
+from penstock.operators.protocol import HASHED, MAIN, TIME, StepFacts
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.tasks.partition_state import main_table
 from penstock.state.full_compaction import fold
 from penstock.state.references import segment_name
 from penstock.testing.model import windows_at
 from tests.support.slice_disk import SliceDisk
+from tests.support.window_samples import rows_of_branch
 
 KEYS = pa.schema([("k", pa.int64())])
 TUMBLING, HOPPING, SLIDING = (TimeWindow(size=12, every=every) for every in (12, 4, 1))
@@ -65,22 +66,13 @@ def delta(spec: WindowStep, rows: Sequence[Mapping[str, Any]], batch: int) -> pa
         {
             "k": pa.array([row["k"] for row in rows], pa.int64()),
             "h": pa.array([hash_of(row["k"]) for row in rows], pa.int64()),
-            "t": pa.array([row["t"] for row in rows], pa.int64()),
+            TIME: pa.array([row["t"] for row in rows], pa.int64()),
             "p": pa.array(range(len(rows)), pa.int64()),
         }
         | {name: pa.array([row[name] for row in rows], kind) for name, kind in COLUMNS.values()}
     )
-    inputs = {a.name: COLUMNS[a.expression][0] for a in spec.plan.aggregates if a.expression is not None}
-    return preaggregate(
-        table,
-        keys={"k": "k"},
-        inputs=inputs,
-        hash_column="h",
-        time_column="t",
-        order=(batch, 0, 0, "p"),
-        plan=spec.plan,
-        window=spec.window,
-    )
+    branch = rows_of_branch(table, ["k"], {sql: column for sql, (column, _) in COLUMNS.items()})
+    return preaggregate(branch, (batch, 0, 0, "p"), plan=spec.plan, window=spec.window)
 
 
 def row_of(key: int, time: int, value: int, batch: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from penstock.graph.aggregates import Aggregate
 from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.protocol import TIME
 from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slices import END_OF_TIME
@@ -26,6 +27,7 @@ from penstock.operators.windows.time_windows import Strategy, WindowStep, preagg
 from penstock.testing.model import ModelBatch, WindowModel
 from penstock.windows import Sliding, Tumbling
 from tests.support.slice_memory import Done, SliceMemory, whole_step
+from tests.support.window_samples import rows_of_branch
 
 pytestmark = pytest.mark.sample(30, of="time windows")
 
@@ -90,23 +92,16 @@ class Engine:
             {
                 **{name: pa.array([row[name] for row in rows], kind) for name, kind in TYPES.items()},
                 **{f.name: pa.array([row[f.name] for row in rows], f.type) for f in self.spec.keys},
-                "t": pa.array([row["t"] for row in rows], pa.int64()),
+                TIME: pa.array([row["t"] for row in rows], pa.int64()),
                 "h": pa.array([hash(key) % self.hashes for key in keys], pa.int64()),
                 "p": pa.array(range(len(rows)), pa.int64()),
             }
         )
 
     def delta(self, rows: list[dict], part: int = 0) -> pa.Table:
-        return preaggregate(
-            self.table(rows),
-            keys={name: name for name in self.spec.keys.names},
-            inputs={a.name: a.expression for a in self.spec.plan.aggregates if a.expression},
-            hash_column="h",
-            time_column="t",
-            order=(self.batches, 0, part, "p"),
-            plan=self.spec.plan,
-            window=self.spec.window,
-        )
+        branch = rows_of_branch(self.table(rows), self.spec.keys.names, {sql: sql for sql in TYPES})
+        order = (self.batches, 0, part, "p")
+        return preaggregate(branch, order, plan=self.spec.plan, window=self.spec.window)
 
     def batch(self, parts: list[list[dict]], *, late: int | None, close: int | None) -> tuple[Done, list[dict]]:
         deltas, late_rows = [], []

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from penstock import agg, micros
 from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.protocol import TIME
 from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.time_windows import preaggregate
 from penstock.operators.windows.two_stacks import front_table, front_window
 from penstock.windows import Tumbling
+from tests.support.window_samples import rows_of_branch
 
 PLAN = AggregatePlan.build(
     {"n": agg.count(), "low": agg.min("v"), "word": agg.max("w")}, {"n": None, "low": pa.int64(), "word": pa.string()}
@@ -25,22 +27,14 @@ LAYOUT = PartialLayout(plan=PLAN, keys=pa.schema([("k", pa.int64())]))
 def table(rows: list[tuple[int, int, int]]) -> pa.Table:
     """Return partials of rows (slice, key, value)."""
     columns = {
-        "t": pa.array([t for t, _, _ in rows], pa.int64()),
+        TIME: pa.array([t for t, _, _ in rows], pa.int64()),
         "k": pa.array([k for _, k, _ in rows], pa.int64()),
         "h": pa.array([k % 2 for _, k, _ in rows], pa.int64()),
         "v": pa.array([v for _, _, v in rows], pa.int64()),
         "w": pa.array([str(v) for _, _, v in rows], pa.string()),
     }
-    return preaggregate(
-        pa.table(columns),
-        keys={"k": "k"},
-        inputs={"low": "v", "word": "w"},
-        hash_column="h",
-        time_column="t",
-        order=(0, 0, 0, 0),
-        plan=PLAN,
-        window=Tumbling(micros(1)).drop_late(),
-    )
+    branch = rows_of_branch(pa.table(columns), ["k"], {"v": "v", "w": "w"})
+    return preaggregate(branch, (0, 0, 0, 0), plan=PLAN, window=Tumbling(micros(1)).drop_late())
 
 
 def by_key(front: pa.Table, start: int) -> dict[int, tuple]:

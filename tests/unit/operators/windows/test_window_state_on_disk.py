@@ -19,6 +19,7 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.protocol import TIME
 from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import SLICES
@@ -29,6 +30,7 @@ from penstock.state import section_reader
 from penstock.state.writer import Change, Written
 from penstock.testing.model import WindowModel
 from tests.support.slice_disk import Batch, SliceDisk
+from tests.support.window_samples import rows_of_branch
 
 pytestmark = pytest.mark.sample(3, of="window state on disk")
 
@@ -48,23 +50,13 @@ def delta(spec: WindowStep, rows: list[dict], batch: int) -> pa.Table:
         {
             "k": pa.array([row["k"] for row in rows], pa.int64()),
             "h": pa.array([(row["k"] * 7046029254386353131) % 2**64 - 2**63 for row in rows], pa.int64()),
-            "t": pa.array([row["t"] for row in rows], pa.int64()),
+            TIME: pa.array([row["t"] for row in rows], pa.int64()),
             "d": pa.array([row["d"] for row in rows], pa.float64()),
             "p": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    inputs = {a.name: "d" for a in spec.plan.aggregates if a.expression}
-    order = (batch, 0, 0, "p")
-    return preaggregate(
-        table,
-        keys={"k": "k"},
-        inputs=inputs,
-        hash_column="h",
-        time_column="t",
-        order=order,
-        plan=spec.plan,
-        window=spec.window,
-    )
+    branch = rows_of_branch(table, ["k"], {a.expression: "d" for a in spec.plan.aggregates if a.expression})
+    return preaggregate(branch, (batch, 0, 0, "p"), plan=spec.plan, window=spec.window)
 
 
 def rows_of(batch: int) -> list[dict]:
