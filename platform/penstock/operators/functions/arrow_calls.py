@@ -48,12 +48,12 @@ class ArrowCalls(Calls):
         self, rows: pa.Table, times: Ints, at: Ints, index: pa.Array, *, timing_out: bool = False
     ) -> pa.Table | None:
         """Return the new state of the keys at these places, None where the call has failed."""
-        step, ledger = self.step, self.ledger
+        ledger = self.ledger
         places = pa.array(at)
         keys, state = ledger.keys.take(places), ledger.table.take(places)
         info = ArrowInfo(**self.facts(), keys=keys, key_index=index, timing_out=timing_out)
         try:
-            made, new = self._checked(step.fn(rows, state, info), len(at), timing_out=timing_out)
+            made, new = self._checked(self.fn(rows, state, info), len(at), timing_out=timing_out)
             placed = None if made is None else Emitted(made, *self._placed(made, times, at, timing_out=timing_out))
         except Exception as why:  # noqa: BLE001 - whatever a function of the user's raises
             calls: list[tuple[int | None, int, int, Any]] = [
@@ -87,7 +87,7 @@ class ArrowCalls(Calls):
     def _placed(self, made: pa.Table, times: Ints, at: Ints, *, timing_out: bool) -> tuple[Ints, Stand]:
         """Return event times and places of the rows that a call has returned (SEMANTICS 1.6, 7.1)."""
         step, ledger, n = self.step, self.ledger, made.num_rows
-        if not step.same_rows:
+        if not step.spec.same_rows:
             # The input row of each is unknown, so the hash of its key, or of all its columns, makes the order.
             keyed = all(made.schema.field(k.name).type == k.type for k in step.keys if k.name in made.column_names)
             named = step.keys.names if keyed and set(step.keys.names) <= set(made.column_names) else made.column_names

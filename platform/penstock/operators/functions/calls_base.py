@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongOutput
+from penstock.graph.policies import OnError
 from penstock.graph.source_location import file_of
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_timeouts import NONE, KeyIndex
@@ -81,6 +82,7 @@ class Calls(ABC):
 
     def __init__(self, step: FunctionStep, state: StateView, moment: StepFacts, where: Callable[[int], str]) -> None:
         self.step = step
+        self.fn = step.spec.fn
         self.ledger = KeyIndex(step, state, moment)
         self.moment = moment
         self.where = where
@@ -107,7 +109,7 @@ class Calls(ABC):
             UnfitValue: A row, a key or a state has a value that Python cannot hold.
         """
         ledger = self.ledger
-        ledger.open(hashes, keys, whole=self.step.every_batch)
+        ledger.open(hashes, keys, whole=self.step.spec.every_batch)
         self.batch_times = self.now(times)
         with self.opened():
             columns = self.run(rows, times)
@@ -143,7 +145,7 @@ class Calls(ABC):
         self._ask("close")
 
     def _ask(self, method: str, *words: Any) -> None:
-        function = getattr(self.step.fn, method, None)
+        function = getattr(self.fn, method, None)
         if not callable(function):
             return
         try:
@@ -202,7 +204,7 @@ class Calls(ABC):
             UnfitValue, WrongOutput, UserFunctionError: The step has no quarantine.
         """
         blamed = why if isinstance(why, UnfitValue | WrongOutput) else self.blamed(why, during=f"key {name!r}")
-        if not self.step.quarantine:
+        if self.step.spec.on_error is OnError.FAIL:
             raise blamed from (None if blamed is why else why)
         for row, key, due, state in calls:
             values = {state.column: state.shown} if isinstance(state, Unfit) else state
@@ -237,7 +239,7 @@ class Calls(ABC):
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""
         frames = list(reversed(traceback.extract_tb(why.__traceback__)))
         theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
-        mine = file_of(self.step.fn)
+        mine = file_of(self.fn)
         place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
         line = f" in {place.filename}:{place.lineno}" if place is not None else ""
         problem = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"

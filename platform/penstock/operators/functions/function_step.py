@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -90,19 +90,11 @@ def bind(spec: StateFunction, sides: Sequence[WholeRows], context: StepContext) 
     return FunctionStepWork(
         rows_as=rows,
         name=name,
-        form=spec.form,
-        fn=spec.fn,
+        spec=replace(spec, initial=None),  # which may hold a Spark session, and that cannot be sent to a task
         keys=rows.keys,
         state=state,
         output=output,
-        visible=tuple(rows.visible.names),
-        timeout=spec.timeout,
         event=context.event,
-        quarantine=quarantine,
-        value=spec.value,
-        every_batch=spec.every_batch,
-        with_key_time=spec.with_key_time,
-        same_rows=spec.same_rows,
         timed_by=_column(spec.event_time, output) if context.timed and quarantine else None,
     )
 
@@ -120,7 +112,7 @@ def calls_of(
     where: Callable[[int], str] = "row {} of the batch".format,
 ) -> Calls:
     """Return the calls of a batch in one partition; `where` returns in words where a row of the batch came from."""
-    return _CALLS[step.form](step, state, moment, where)
+    return _CALLS[step.spec.form](step, state, moment, where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +140,7 @@ class FunctionStepWork(WholeRowsStep, FunctionStep):
 
     @property
     def _timeout(self) -> str:
-        timeout = self.timeout
+        timeout = self.spec.timeout
         named = [*(["idle"] if timeout.idle is not None else []), *(["event_time"] if timeout.event_time else [])]
         return f"timeout {' and '.join(named) or 'none'}"
 
@@ -168,9 +160,9 @@ class FunctionStepWork(WholeRowsStep, FunctionStep):
 
     def lost(self, state: StateView) -> tuple[str, ...]:
         """Return that timers wait, where the form has none that fire."""
-        if self.form is Form.ROWS or all(state.first_group(part, None) is None for part in _CLOCKS):
+        if self.spec.form is Form.ROWS or all(state.first_group(part, None) is None for part in _CLOCKS):
             return ()
-        return (f"timers wait in it, which only map_with_state fires, and it is {self.form.value} now",)
+        return (f"timers wait in it, which only map_with_state fires, and it is {self.spec.form.value} now",)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of columns that were kept as a layout says."""
@@ -192,7 +184,7 @@ class FunctionStepWork(WholeRowsStep, FunctionStep):
         rows = self.rows_as.received(inputs[0])
         times = rows[TIME].fill_null(NONE).to_numpy()
         keys = self.rows_as.key_table(rows)
-        visible, hashes = rows.select(self.visible), integers(rows, HASHED)
+        visible, hashes = rows.select(self.rows_as.visible.names), integers(rows, HASHED)
         calls = calls_of(self, state, facts, partial(self.rows_as.described, rows))
         done = calls.run_batch(visible, hashes, keys, times)
         arrivals = partial(self.rows_as.arrivals, rows)
@@ -223,10 +215,10 @@ class FunctionStepWork(WholeRowsStep, FunctionStep):
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return keys, state and `_expires`; where a function can set timers, also keys, clock and time of each."""
-        both = self.timeout.idle is not None and self.timeout.event_time
+        both = self.spec.timeout.idle is not None and self.spec.timeout.event_time
         moments = [pa.field(name, _UTC) for name in ((EXPIRES, DEADLINE) if both else (EXPIRES,))]
         shown = {MAIN: pa.schema([*self.keys, *self.state, *moments])}
-        if self.form is Form.ROWS:
+        if self.spec.form is Form.ROWS:
             shown[TIMERS] = pa.schema([*self.keys, pa.field(_CLOCK, pa.string()), pa.field(_AT, _UTC)])
         return shown
 
@@ -257,11 +249,11 @@ class FunctionStepWork(WholeRowsStep, FunctionStep):
         if (more := len(mine) - int((place >= 0).sum())) > 0:
             raise StateError(f"the state given to step {self.name!r} has {more:,} more rows than keys; a key has one")
         ledger.exists[mine] = ledger.changed[mine] = True
-        if self.timeout.idle is not None:
+        if self.spec.timeout.idle is not None:
             expires = moments(rows, EXPIRES)
-            ledger.expires[mine] = np.where(expires == NONE, moment.time + self.timeout.idle, expires)
-        if self.timeout.event_time:
-            ledger.deadlines[mine] = moments(rows, EXPIRES if self.timeout.idle is None else DEADLINE)
+            ledger.expires[mine] = np.where(expires == NONE, moment.time + self.spec.timeout.idle, expires)
+        if self.spec.timeout.event_time:
+            ledger.deadlines[mine] = moments(rows, EXPIRES if self.spec.timeout.idle is None else DEADLINE)
         if timers is not None:
             parts = {clock: part for part, clock in _CLOCKS.items()}
             at: Ints = column_array(timers, _AT).cast(pa.int64()).to_numpy()

@@ -59,14 +59,14 @@ class KeyIndex:
     function changes them, and marks a key in `changed`.
     """
 
-    def __init__(self, spec: FunctionStep, state: StateView | None, moment: StepFacts) -> None:
-        self.spec = spec
+    def __init__(self, step: FunctionStep, state: StateView | None, moment: StepFacts) -> None:
+        self.step = step
         self.state = state
         self.moment = moment
         self._clocks: dict[str, int | None] = {
-            IDLE: moment.time if spec.timeout.idle is not None else None,
-            DEADLINES: moment.watermark if spec.timeout.event_time else None,
-            OVERDUE: moment.batch - 1 if spec.timeout.event_time else None,
+            IDLE: moment.time if step.spec.timeout.idle is not None else None,
+            DEADLINES: moment.watermark if step.spec.timeout.event_time else None,
+            OVERDUE: moment.batch - 1 if step.spec.timeout.event_time else None,
             EVENT_TIMERS: moment.watermark,
             BATCH_TIMERS: moment.time,
         }
@@ -77,8 +77,8 @@ class KeyIndex:
 
     def open(self, hashes: Ints, keys: pa.Table, *, whole: bool = False) -> None:
         """Find the keys of the rows, of all entries that are due, and with `whole` every key that has state."""
-        spec = self.spec
-        tables = [spec.entries(np.zeros(len(hashes), dtype=np.int64), hashes, keys)]
+        step = self.step
+        tables = [step.entries(np.zeros(len(hashes), dtype=np.int64), hashes, keys)]
         for part, clock in self._clocks.items():
             entries = [] if clock is None else self._entries(part, behind(clock))
             self._fired[part] = pa.concat_tables(entries) if entries else tables[0].slice(0, 0)
@@ -86,12 +86,12 @@ class KeyIndex:
         if whole:
             tables += self._entries(STATE, None)
         every = pa.concat_tables(tables)
-        arrays = [column_array(every, name) for name in spec.keys.names]
+        arrays = [column_array(every, name) for name in step.keys.names]
         all_hashes = integers(every, HASH)
         grouping = group_rows(arrays, all_hashes)
         ids, first = grouping.ids, grouping.first
         self.hashes = all_hashes[first]
-        self.keys = pa.table([array.take(pa.array(first)) for array in arrays], schema=spec.keys)
+        self.keys = pa.table([array.take(pa.array(first)) for array in arrays], schema=step.keys)
         self.row_ids = ids[: len(hashes)]
         at = len(hashes)
         self._fired_ids: dict[str, Ints] = {}
@@ -103,9 +103,9 @@ class KeyIndex:
     def _entries(self, part: str, to: int | None) -> list[pa.Table]:
         """Return group, hash and keys of the rows of a part, those of groups below one; None is no bound."""
         tables = () if self.state is None else self.state.scan(part, None, to)
-        names, keys = self.spec.keys.names, self.spec.keys
+        names, keys = self.step.keys.names, self.step.keys
         return [
-            self.spec.entries(integers(table, GROUP), integers(table, HASH), table.select(names).cast(keys))
+            self.step.entries(integers(table, GROUP), integers(table, HASH), table.select(names).cast(keys))
             for table in tables
         ]
 
@@ -113,10 +113,10 @@ class KeyIndex:
         n = len(self.hashes)
         if self.state is None:
             self.before = np.zeros(n, dtype=np.bool_)
-            table = pa.table([pa.nulls(n, field.type) for field in self.spec.stored], schema=self.spec.stored)
+            table = pa.table([pa.nulls(n, field.type) for field in self.step.stored], schema=self.step.stored)
         else:
-            self.before, table = self.state.lookup(STATE, self.hashes, self.keys, schema=self.spec.stored)
-        self.table = table.select(self.spec.state.names)
+            self.before, table = self.state.lookup(STATE, self.hashes, self.keys, schema=self.step.stored)
+        self.table = table.select(self.step.state.names)
         self.had_rows = np.zeros(n, dtype=np.bool_)
         self.had_rows[self.row_ids] = True
         self.exists = self.before.copy()
@@ -189,7 +189,7 @@ class KeyIndex:
 
     def touch(self) -> None:
         """Move the expiry of the keys that had rows, and give one to those that have state only now."""
-        idle = self.spec.timeout.idle
+        idle = self.step.spec.timeout.idle
         if idle is None:
             return
         moved = self.exists & (self.had_rows | (self.expires == NONE))
@@ -198,16 +198,16 @@ class KeyIndex:
 
     def change(self, columns: Sequence[pa.Array]) -> Change:
         """Return what the batch changes; `columns` are the state columns of every key, in their order."""
-        spec = self.spec
+        step = self.step
         written = np.flatnonzero((self.changed & self.exists) | (self.before & ~self.exists))
         index = pa.array(written)
         append: dict[str, pa.Table] = {}
         if len(written):
             stored = [column.take(index) for column in columns]
-            kept = [(spec.timeout.idle is not None, self.expires), (spec.timeout.event_time, self.deadlines)]
+            kept = [(step.spec.timeout.idle is not None, self.expires), (step.spec.timeout.event_time, self.deadlines)]
             stored += [pa.array(at[written], mask=at[written] == NONE) for wanted, at in kept if wanted]
             rows = self._at(np.zeros(len(written), dtype=np.int64), written)
-            for field, column in zip(spec.stored, stored, strict=True):
+            for field, column in zip(step.stored, stored, strict=True):
                 rows = rows.append_column(field, column)
             append[STATE] = rows.append_column(DELETED, pa.array(~self.exists[written]))
         for part, at, keys in self._new_entries():
@@ -232,7 +232,7 @@ class KeyIndex:
         event = self._due(change, DEADLINES, EVENT_TIMERS)
         if self._due(change, OVERDUE) is not None and self.moment.watermark is not None:
             event = self.moment.watermark if event is None else min(event, self.moment.watermark)
-        if self.spec.every_batch and self.exists.any():
+        if self.step.spec.every_batch and self.exists.any():
             return Due(event, self.moment.time + 1)
         return Due(event, self._due(change, IDLE, BATCH_TIMERS))
 
@@ -263,7 +263,7 @@ class KeyIndex:
         return fired
 
     def _at(self, groups: Ints, keys: Ints) -> pa.Table:
-        return self.spec.entries(groups, self.hashes[keys], self.keys.take(pa.array(keys)))
+        return self.step.entries(groups, self.hashes[keys], self.keys.take(pa.array(keys)))
 
 
 def readable(rows: pa.Table) -> pa.Table:

@@ -38,7 +38,7 @@ class RowCalls(Calls):
         """Call for each row, timer and timeout; return the state columns of all keys."""
         step, ledger = self.step, self.ledger
         self.state = State(
-            dict.fromkeys(step.state.names), step.timeout, event=step.event, nested=is_nested(step.state)
+            dict.fromkeys(step.state.names), step.spec.timeout, event=step.event, nested=is_nested(step.state)
         )
         self.columns = set(step.output.names)
         self.copied: Callable[[Any], Any] = deepcopy if is_nested(step.output) else dict
@@ -140,7 +140,7 @@ class RowCalls(Calls):
                 self._refuse_unfit(row, name, kept, place)
             deadline = int(ledger.deadlines[key])
             state.begin(kept, None if deadline == NONE else deadline, timing_out=timing_out, firing=firing)
-            returned = self._checked(self.step.fn(self.time, name, row, state), name)
+            returned = self._checked(self.fn(self.time, name, row, state), name)
             touched, values, until, timers = state.end()
             if values is not None and touched:
                 self.check_state(values, name)

@@ -27,14 +27,14 @@ class UpdateCalls(Calls):
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call for each key with rows or state, in the order of their hashes; return the state columns of all keys."""
         step, ledger = self.step, self.ledger
-        assert step.value is not None
+        assert step.spec.value is not None
         self.single = step.state.names[0] if len(step.state) == 1 else None
         self.nested = is_nested(step.state)
         self.check = checker(step.state, f"the state of step {step.name!r}")
         self.order = np.argsort(ledger.row_ids, kind="stable")
         self.ends = np.searchsorted(ledger.row_ids[self.order], np.arange(len(ledger.hashes) + 1))
-        self.given = column_array(rows, step.value).take(pa.array(self.order))
-        called = np.flatnonzero(ledger.had_rows | (ledger.before if step.every_batch else False))
+        self.given = column_array(rows, step.spec.value).take(pa.array(self.order))
+        called = np.flatnonzero(ledger.had_rows | (ledger.before if step.spec.every_batch else False))
         changed: list[tuple[Ints, list[pa.Array]]] = [self._piece(keys) for keys in self._pieces(called)]
         if not changed:
             return ledger.with_new(called[:0], [])
@@ -55,7 +55,7 @@ class UpdateCalls(Calls):
         """Call for some keys; return those whose state is another now, and their state columns."""
         ledger = self.ledger
         first = int(self.ends[keys[0]])
-        values = python_values(self.given.slice(first, int(self.ends[keys[-1] + 1]) - first), str(self.step.value))
+        values = python_values(self.given.slice(first, int(self.ends[keys[-1] + 1]) - first), str(self.step.spec.value))
         done: list[int] = []
         made: list[dict[str, Any] | None] = []
         for key, name, old in zip(keys.tolist(), ledger.key_values(keys), ledger.states(keys), strict=True):
@@ -83,7 +83,7 @@ class UpdateCalls(Calls):
             of = "a key" if lost is name else f"the state of key {name!r}" if lost is old else f"a row of key {name!r}"
             raise self.unfit(lost, of)
         shown = old if old is None or self.single is None else old[self.single]
-        new = step.fn(*((self.time, name) if step.with_key_time else ()), values, shown)
+        new = self.fn(*((self.time, name) if step.spec.with_key_time else ()), values, shown)
         if new is None:
             return None
         made = self._whole(new, name) if self.single is None else {self.single: new}

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.graph.specs.state_functions import Form
-from penstock.graph.timeouts import Timeout
+from penstock.graph.specs.state_functions import Form, StateFunction
 from penstock.operators.functions.calls_base import Calls
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.function_step import calls_of
@@ -27,19 +26,14 @@ from tests.support.state_samples import latest_parts
 KEYS = pa.schema([("k", pa.int64())])
 
 
-def step_of(form: Form, fn: Callable[..., Any], state: pa.DataType, visible: tuple[str, ...]) -> FunctionStep:
+def step_of(form: Form, fn: Callable[..., Any], state: pa.DataType) -> FunctionStep:
     return FunctionStep(
         name="step",
-        form=form,
-        fn=fn,
+        spec=StateFunction(form=form, fn=fn, state="", value="v" if form is Form.UPDATE else None),
         keys=KEYS,
         state=pa.schema([("n", state)]),
         output=pa.schema([*KEYS, ("n", state)]),
-        visible=visible,
-        timeout=Timeout(),
         event=False,
-        value="v" if form is Form.UPDATE else None,
-        every_batch=form is Form.UPDATE,
     )
 
 
@@ -55,8 +49,7 @@ class Partition:
         moment = StepFacts(batch=self.batch, time=self.batch, watermark=None)
         hashes = rows["k"].to_numpy()
         times = np.zeros(rows.num_rows, dtype=np.int64)
-        visible = rows.select((step or self.step).visible)
-        done = calls_of(step or self.step, reader, moment).run_batch(visible, hashes, rows.select(["k"]), times)
+        done = calls_of(step or self.step, reader, moment).run_batch(rows, hashes, rows.select(["k"]), times)
         name, parts = f"{self.batch:012d}-0-x", latest_parts(PARTS, ["k"])
         self.manifest = write_changes(reader, name, done.change, batch=self.batch, parts=parts).manifest
         self.batch += 1
@@ -86,7 +79,7 @@ def wide(rows: int, keys: int) -> pa.Table:
 def test_rows_become_python_objects_by_piece(tmp_path: Path) -> None:
     """A batch of many rows takes a fraction of what its rows take as dicts."""
     rows = wide(12 * PIECE, 50)
-    step = step_of(Form.ROWS, lambda time, key, row, state: None, pa.int64(), tuple(rows.column_names))
+    step = step_of(Form.ROWS, lambda time, key, row, state: None, pa.int64())
     whole = peak(rows.to_pylist)
     assert peak(lambda: Partition(tmp_path, step).run(rows)) < whole / 4
 
@@ -98,7 +91,6 @@ def test_rows_that_are_put_out_do_not_stay_python_objects(tmp_path: Path) -> Non
         Form.ROWS,
         lambda time, key, row, state: {"k": key, "n": int(row["c0"][2:].split("-")[0])},
         pa.int64(),
-        tuple(rows.column_names),
     )
     done = Partition(tmp_path, step).run(rows)
     assert done.output.rows["n"].to_pylist() == list(range(rows.num_rows))
@@ -106,7 +98,7 @@ def test_rows_that_are_put_out_do_not_stay_python_objects(tmp_path: Path) -> Non
 
 
 def updating(fn: Callable[..., Any], state: pa.DataType = pa.int64()) -> FunctionStep:  # noqa: B008 - a constant
-    return step_of(Form.UPDATE, fn, state, ("k", "v"))
+    return step_of(Form.UPDATE, fn, state)
 
 
 def values(keys: range, value: int = 1) -> pa.Table:
@@ -157,7 +149,8 @@ def test_a_change_is_never_taken_for_none(tmp_path: Path, state: pa.DataType, fi
 
     part = Partition(tmp_path, updating(lambda new, old: first, state))
     part.run(values(range(2)))
-    done = part.run(values(range(1)), replace(updating(change, state), every_batch=False))
+    step = updating(change, state)
+    done = part.run(values(range(1)), replace(step, spec=replace(step.spec, touched_only=True)))
     (row,) = done.change.append["state"].to_pylist()
     assert row["k"] == 0
     assert row["_deleted"] == (then is None and not isinstance(first, list))

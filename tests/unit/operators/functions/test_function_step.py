@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import UserFunctionError, WrongOutput
-from penstock.graph.specs.state_functions import Form
+from penstock.graph.specs.state_functions import Form, StateFunction
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.calls_base import Calls as CallsOfBatch
 from penstock.operators.functions.function_step import FunctionStepWork, calls_of
@@ -34,6 +34,7 @@ from penstock.state.writer import write_changes
 from penstock.time.clock import END_OF_TIME
 
 IDLE = 5
+BOTH = Timeout(idle=IDLE, event_time=True)
 VISIBLE = pa.schema([("k", pa.int64()), ("do", pa.string()), ("by", pa.int64())])
 CLOCKS = {"event": EVENT, "batch": BATCH}
 RINGS = ("again", "add", "")
@@ -138,17 +139,14 @@ BATCHES = st.lists(
 )
 
 
-def step_of(fn: Any, idle: int = IDLE) -> FunctionStepWork:
+def step_of(fn: Any, timeout: Timeout = BOTH) -> FunctionStepWork:
     return FunctionStepWork(
         rows_as=WholeRows(visible=VISIBLE, keys=pa.schema([("k", pa.int64())])),
         name="step",
-        form=Form.ROWS,
-        fn=fn,
+        spec=StateFunction(form=Form.ROWS, fn=fn, state="n long", timeout=timeout),
         keys=pa.schema([("k", pa.int64())]),
         state=pa.schema([("n", pa.int64())]),
         output=pa.schema([("k", pa.int64())]),
-        visible=tuple(VISIBLE.names),
-        timeout=Timeout(idle=idle, event_time=True),
         event=True,
     )
 
@@ -160,7 +158,7 @@ def step_of(fn: Any, idle: int = IDLE) -> FunctionStepWork:
 def test_calls_and_state_are_those_of_the_model(batches, idle):
     """Whatever rows do with state, deadlines and timers, and however the clocks go; nothing that is due is slept over."""
     calls, model = Calls(), Model(idle)
-    work = step_of(calls, idle)
+    work = step_of(calls, Timeout(idle=idle, event_time=True))
     time, watermark, due, due_time = 0, None, None, None
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
@@ -205,7 +203,7 @@ def test_a_key_that_has_a_row_at_the_end_of_event_time_goes_by_its_deadline_and_
                 state.set_deadline(as_datetime(row["by"]))
         return {"k": key} if state.is_timing_out() else None
 
-    work = replace(step_of(watch), timeout=timeout)
+    work = step_of(watch, timeout)
     with TemporaryDirectory() as folder:
         manifest = Manifest(step="step", partition=0, keys=("k",))
         for batch, watermark in enumerate((None, END_OF_TIME)):
@@ -245,9 +243,8 @@ def called(
     epoch: int = 0,
 ) -> CallsOfBatch:
     """Call a function for one row of key 7, or for none, and return what the batch did."""
-    step = replace(
-        step_of(fn), state=pa.schema([("n", state)]), output=pa.schema([("n", output)]), timeout=Timeout(), event=False
-    )
+    schemas = {"state": pa.schema([("n", state)]), "output": pa.schema([("n", output)])}
+    step = replace(step_of(fn, Timeout()), event=False, **schemas)
     table = pa.table([[7], ["add"], [1]], schema=VISIBLE).slice(0, rows)
     with TemporaryDirectory() as folder:
         reader = StateReader(LocalFolder(folder), Manifest(step="step", partition=0, keys=("k",)))
