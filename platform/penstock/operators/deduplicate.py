@@ -223,16 +223,14 @@ class DeduplicateStep(WholeRowsStep):
 
 def _deadlines(times: Ints, within: int) -> Ints:
     """Return the watermarks that forget keys whose first rows have these event times, before the end of time."""
-    deadlines: Ints = np.minimum(times, END_OF_TIME - 1 - within) + within
-    return deadlines
+    return np.minimum(times, END_OF_TIME - 1 - within) + within
 
 
 def _remembered(times: Ints, within: int, watermark: int | None) -> Bools:
     """Return which keys, whose first rows have these event times, a watermark does not forget."""
     if watermark is None:
         return np.ones(len(times), dtype=np.bool_)
-    held: Bools = _deadlines(times, within) > watermark
-    return held
+    return _deadlines(times, within) > watermark
 
 
 def _grouped(keys: pa.Table, hashes: Ints) -> Grouping:

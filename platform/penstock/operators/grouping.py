@@ -84,8 +84,7 @@ def _told_apart(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, ids
     parted = ids.copy()
     parted[rows] = len(shared) + _exact_ids(taken, hashes[rows], None if groups is None else groups[rows])
     kept = np.bincount(parted) > 0
-    numbers: Ints = (np.cumsum(kept) - 1)[parted]
-    return numbers
+    return (np.cumsum(kept) - 1)[parted]
 
 
 def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Bools:

@@ -98,14 +98,12 @@ def number_in_key(ids: Ints) -> Ints:
 def shifted(times: Ints, by: int) -> Ints:
     """Return times that are so many microseconds later, none of them beyond the ends of time."""
     inside = np.minimum(times, _MOST - by) if by > 0 else np.maximum(times, _LEAST - by)
-    later: Ints = inside + by
-    return later
+    return inside + by
 
 
 def slice_starts(times: Ints, width: int) -> Ints:
     """Return the start of each time's slice, which has this width in microseconds."""
-    starts: Ints = np.maximum(times, _LEAST + width) // width * width
-    return starts
+    return np.maximum(times, _LEAST + width) // width * width
 
 
 def slice_start(time: int, width: int) -> int:

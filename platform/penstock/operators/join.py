@@ -252,8 +252,7 @@ class JoinStep(WholeRowsStep):
 
     def _useful(self, side: int, times: Ints, watermark: int | None) -> Bools:
         """Return which rows can match one that is not older than the watermark."""
-        useful: Bools = shifted(times, self.reach(side)[1]) >= (_LEAST if watermark is None else watermark)
-        return useful
+        return shifted(times, self.reach(side)[1]) >= (_LEAST if watermark is None else watermark)
 
     # --- what a batch does --------------------------------------------------------------------
 

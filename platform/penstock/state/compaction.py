@@ -107,8 +107,7 @@ def _newest_of_each_key(rows: pa.Table, keys: Sequence[str], order: Ints, starts
         if key not in seen:
             seen.add(key)
             kept[place] = True
-    chosen: Ints = order[kept]
-    return chosen
+    return order[kept]
 
 
 def _key(columns: Sequence[pa.Array], row: int) -> object:

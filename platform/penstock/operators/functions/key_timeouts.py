@@ -177,8 +177,7 @@ class KeyIndex:
         over = self._fired_in(IDLE, DEADLINES, OVERDUE) & (idle | past) & ~self.had_rows
         if mark == END_OF_TIME:
             over |= past  # this batch is the last: no later one could expire a key that has a row in it
-        keys: Ints = np.flatnonzero(over & self.exists)
-        return keys
+        return np.flatnonzero(over & self.exists)
 
     def forget(self, keys: Ints | int) -> None:
         """Forget keys that have timed out."""
@@ -253,8 +252,7 @@ class KeyIndex:
 
     def _to_index(self, now: Ints, before: Ints, fired: Bools) -> Ints:
         """Return the keys whose moment has no entry: new moments, earlier ones, and those whose entry has fired."""
-        keys: Ints = np.flatnonzero(self.exists & (now != NONE) & ((before == NONE) | (now < before) | fired))
-        return keys
+        return np.flatnonzero(self.exists & (now != NONE) & ((before == NONE) | (now < before) | fired))
 
     def _fired_in(self, *parts: str) -> Bools:
         fired = np.zeros(len(self.hashes), dtype=np.bool_)

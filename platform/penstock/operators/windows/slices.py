@@ -153,5 +153,4 @@ def _window_starts(times: Ints, window: TimeWindow) -> Ints:
     """Return the start of the last window that starts at or before each time."""
     offset = window.offset % window.every
     # Division by one number is several times faster than remainder in numpy.
-    starts: Ints = (times - offset) // window.every * window.every + offset
-    return starts
+    return (times - offset) // window.every * window.every + offset

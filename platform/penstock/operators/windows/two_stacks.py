@@ -280,8 +280,7 @@ def _by_levels(
 
 
 def _begins(ids: Ints) -> Ints:
-    begins: Ints = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]][: len(ids)])
-    return begins
+    return np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]][: len(ids)])
 
 
 def _lengths(begins: Ints, total: int) -> Ints:
