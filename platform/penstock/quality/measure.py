@@ -29,6 +29,7 @@ from penstock.errors import GateError
 from penstock.quality.exact import bins_of
 from penstock.quality.predicates import NOT_COUNTED, UNEXPECTED, CompiledRule, Family
 from penstock.quality.suite import Kind
+from penstock.state.hashing import normalise
 
 __all__ = ["Partial", "fails_mask", "key_names", "measure", "merge_partials"]
 
@@ -221,9 +222,6 @@ def _grouped_sums(tables: list[pa.Table], keys: dict[str, pa.ChunkedArray]) -> p
 
 def _value_counts(column: pa.ChunkedArray, keys: dict[str, pa.ChunkedArray]) -> pa.Table:
     """Count each distinct non-null value; NaN equals NaN and 0.0 equals -0.0, as in Spark's grouping."""
-    if pa.types.is_floating(column.type):
-        column = pc.add(column, pa.scalar(0.0, column.type))
-        column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
-    kept = pa.table({**keys, "value": column}).filter(column.is_valid())
+    kept = pa.table({**keys, "value": normalise(column)}).filter(column.is_valid())
     grouped = kept.group_by([*keys, "value"], use_threads=False).aggregate([([], "count_all")])
     return pa.table({**{k: grouped[k] for k in keys}, "value": grouped["value"], "count": grouped["count_all"]})
