@@ -24,20 +24,18 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disposition:
-    """The action for one unit's rows, and why.
+    """The action for one unit's rows.
 
     `withheld_mask` has the bits of the rules whose failing rows are dropped or put in quarantine; it is 0 where all
     rows share one fate. With HOLD or STOP it says which rows a later release would still withhold, and `rows` how.
     That is so where a table rule held the unit, and the row rules' policy was DROP or QUARANTINE.
     With `whole` all rows are withheld, also those that fail no row rule.
-    `because` names the critical rules that failed under a policy that acts.
     """
 
     action: Action
     rows: Action = Action.PUBLISH
     withheld_mask: int = 0
     withheld_rules: tuple[str, ...] = ()
-    because: tuple[str, ...] = ()
     whole: bool = False
 
 
@@ -69,15 +67,11 @@ def disposition(verdict: Verdict, on_fail: OnFail, on_table_fail: OnFail | None 
     by_row = _action(on_fail) if verdict.withheld_rules else Action.PUBLISH
     by_table = _action(tables) if verdict.failed_table_rules else Action.PUBLISH
     chooses = by_row in (Action.DROP, Action.QUARANTINE)
-    because = (verdict.withheld_rules if by_row is not Action.PUBLISH else ()) + (
-        verdict.failed_table_rules if by_table is not Action.PUBLISH else ()
-    )
     return Disposition(
         action=max(by_row, by_table, key=_STRICTNESS.index),
         rows=by_row if chooses else Action.PUBLISH,
         withheld_mask=verdict.withheld_mask if chooses else 0,
         withheld_rules=verdict.withheld_rules if chooses else (),
-        because=because,
     )
 
 
