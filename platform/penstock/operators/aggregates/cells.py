@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.errors import IntegerOverflow
 from penstock.operators.aggregates.wide import Wide, group_sum
+from penstock.state.keys import Bools, Ints
 
 __all__ = [
     "DIGITS",
@@ -26,8 +27,8 @@ __all__ = [
     "Cell",
     "Column",
     "DecimalSum",
+    "Doubles",
     "FloatSum",
-    "Ids",
     "IntegerSum",
     "Moments",
     "Partials",
@@ -38,8 +39,6 @@ __all__ = [
     "values_of",
 ]
 
-Ids = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Doubles = npt.NDArray[np.float64]
 Column: TypeAlias = npt.NDArray[Any] | pa.Array
 """A column of partials: numpy for bigints and doubles without nulls, Arrow for everything else."""
@@ -62,8 +61,8 @@ class Rows:
     """
 
     inputs: Mapping[str, pa.Array]
-    times: npt.NDArray[np.int64]
-    order: tuple[npt.NDArray[np.int64], ...] = ()
+    times: Ints
+    order: tuple[Ints, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +83,14 @@ class Cell(ABC):
         return tuple(map(pa.field, self.columns, self.types or (self.kind,)))
 
     @abstractmethod
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Aggregate rows into one partial a group; that of a group without rows merges as nothing.
 
         `ids` is the group of each row (int64, from 0), `groups` how many groups there are.
         """
 
     @abstractmethod
-    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
         """Merge partials into one a group; `ids` is the group of each partial (int64, from 0).
 
         Cells with an exact inverse take a `sign` as well, 1 or -1 for each partial (int64): those of -1 are subtracted.
@@ -108,11 +107,11 @@ def as_arrow(column: Column) -> pa.Array:
     return pa.array(column) if isinstance(column, np.ndarray) else column
 
 
-def valid_mask(array: pa.Array) -> Mask | None:
+def valid_mask(array: pa.Array) -> Bools | None:
     """Return which items are not null, or None where all are."""
     if not array.null_count:
         return None
-    mask: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -123,14 +122,14 @@ def values_of(array: pa.Array, fill: object = 0) -> npt.NDArray[np.generic]:
     return values
 
 
-def _add_at(ids: Ids, groups: int, numbers: npt.NDArray[np.int64], sign: Ids | None = None) -> npt.NDArray[np.int64]:
+def _add_at(ids: Ints, groups: int, numbers: Ints, sign: Ints | None = None) -> Ints:
     """Add up by group numbers whose sums fit into 64 bits: counts of rows."""
     total = np.zeros(groups, dtype=np.int64)
     np.add.at(total, ids, numbers if sign is None else numbers * sign)
     return total
 
 
-def _add_doubles_at(ids: Ids, groups: int, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _add_doubles_at(ids: Ints, groups: int, numbers: Doubles) -> Doubles:
     """Add up doubles by group."""
     # Without rows bincount forgets the type of its weights.
     return np.bincount(ids, numbers, minlength=groups).astype(np.float64, copy=False)
@@ -149,13 +148,13 @@ class ValueCount(Cell):
     __slots__ = ()
     types = (pa.int64(),)
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Count by group."""
         valid = None if self.input is None else valid_mask(self.read(rows))
         counts = np.bincount(ids if valid is None else ids[valid], minlength=groups)
         return {self.columns[0]: counts.astype(np.int64)}
 
-    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
         """Add counts up, or subtract them."""
         return {self.columns[0]: _add_at(ids, groups, partials[self.columns[0]], sign)}
 
@@ -169,12 +168,12 @@ class IntegerSum(Cell):
     __slots__ = ()
     types = (pa.int64(), pa.int64())
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Add rows up by group; nulls are 0."""
         numbers = values_of(self.read(rows)).astype(np.int64, copy=False)
         return self._partials(group_sum(Wide(numbers), ids, groups))
 
-    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
         """Add sums up, or subtract them."""
         numbers = Wide.from_carry(*(partials[column] for column in self.columns))
         return self._partials(group_sum(numbers, ids, groups, sign))
@@ -188,7 +187,7 @@ class DecimalSum(Cell):
 
     __slots__ = ()
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Add rows up by group; nulls are left out."""
         decimals = self.read(rows)
         numbers, valid = Wide.from_decimals(decimals), valid_mask(decimals)
@@ -197,7 +196,7 @@ class DecimalSum(Cell):
             ids = ids[valid]
         return self._partials(group_sum(numbers, ids, groups))
 
-    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
         """Add sums up, or subtract them."""
         return self._partials(group_sum(Wide.from_decimals(partials[self.columns[0]]), ids, groups, sign))
 
@@ -216,11 +215,11 @@ class FloatSum(Cell):
     __slots__ = ()
     types = (pa.float64(),)
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Add rows up by group; nulls are 0."""
         return {self.columns[0]: _add_doubles_at(ids, groups, _doubles_of(self.read(rows)))}
 
-    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
         """Add sums up."""
         return {self.columns[0]: _add_doubles_at(ids, groups, partials[self.columns[0]])}
 
@@ -237,7 +236,7 @@ class Moments(Cell):
     __slots__ = ()
     types = (pa.int64(), pa.float64(), pa.float64())
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Reduce rows by group; nulls are left out."""
         column = self.read(rows)
         values, valid = _doubles_of(column), valid_mask(column)
@@ -246,15 +245,13 @@ class Moments(Cell):
         ones = np.ones(len(values), dtype=np.int64)
         return self._merged(ones, values, None, ids, groups)
 
-    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
         """Merge partials by group."""
         counts, means, squares = (partials[column] for column in self.columns)
         some = counts > 0
         return self._merged(counts[some], means[some], squares[some], ids[some], groups)
 
-    def _merged(
-        self, counts: npt.NDArray[np.int64], means: Doubles, squares: Doubles | None, ids: Ids, groups: int
-    ) -> Partials:
+    def _merged(self, counts: Ints, means: Doubles, squares: Doubles | None, ids: Ints, groups: int) -> Partials:
         total = _add_at(ids, groups, counts)
         # Distances from one mean of the group instead of from 0 keep large means from swallowing small distances.
         anchor = np.zeros(groups)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.aggregates.cells import ORDER, Ids, Partials, Rows, as_arrow
+from penstock.operators.aggregates.cells import ORDER, Partials, Rows, as_arrow
+from penstock.state.keys import Ints
 
 __all__ = ["Edge", "EdgeInput"]
-
-
-Places: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Edge:
             )
         )
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Find the edge of the rows of each group."""
         places = (rows.times, *rows.order)
         if len(places) != 1 + len(ORDER):
@@ -67,10 +63,10 @@ class Edge:
             partials[edge_input.column] = rows.inputs[edge_input.name].take(index)
         return partials
 
-    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
         """Find the edge of the partials of each group."""
         merged: Partials = {}
-        sought: list[tuple[list[Places], Ids]] = []
+        sought: list[tuple[list[Ints], Ints]] = []
         for edge_input in self.inputs:
             places = [partials[name] for name in edge_input.places]
             won = next((known for others, known in sought if _are_equal(places, others)), None)
@@ -82,11 +78,11 @@ class Edge:
         return merged
 
 
-def _are_equal(places: list[Places], others: list[Places]) -> bool:
+def _are_equal(places: list[Ints], others: list[Ints]) -> bool:
     return all(np.array_equal(place, other) for place, other in zip(places, others, strict=True))
 
 
-def _winners(places: Sequence[Places], ids: Ids, groups: int, *, last: bool) -> Ids:
+def _winners(places: Sequence[Ints], ids: Ints, groups: int, *, last: bool) -> Ints:
     """Return for each group the index of the row whose places come first, or last, compared one after another.
 
     Each place is one pass over the rows that are still equal, so nothing is sorted.

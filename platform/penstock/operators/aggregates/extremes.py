@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.aggregates.cells import Cell, Ids, Mask, Partials, Rows, as_arrow, valid_mask, values_of
+from penstock.operators.aggregates.cells import Cell, Partials, Rows, as_arrow, valid_mask, values_of
+from penstock.state.keys import Bools, Ints
 
 __all__ = ["Extreme", "has_order"]
 
-Ranks = npt.NDArray[np.int64]
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
@@ -35,15 +34,15 @@ class Extreme(Cell):
 
     greatest: bool = False
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Find the extreme of the rows of each group."""
         return {self.columns[0]: self._extremes(self.read(rows), ids, groups)}
 
-    def merge(self, partials: Partials, ids: Ids, groups: int) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
         """Find the extreme of the partials of each group."""
         return {self.columns[0]: self._extremes(as_arrow(partials[self.columns[0]]), ids, groups)}
 
-    def _extremes(self, column: pa.Array, ids: Ids, groups: int) -> pa.Array:
+    def _extremes(self, column: pa.Array, ids: Ints, groups: int) -> pa.Array:
         valid = valid_mask(column)
         if _is_numeric(self.kind):
             best, missing = self._best(_ranks(column), valid, ids, groups)
@@ -58,7 +57,7 @@ class Extreme(Cell):
         best, missing = self._best(ranks, valid, ids, groups)
         return words.take(order.take(pa.array(np.where(missing, 0, best), mask=missing)))
 
-    def _best(self, ranks: Ranks, valid: Mask | None, ids: Ids, groups: int) -> tuple[Ranks, Mask]:
+    def _best(self, ranks: Ints, valid: Bools | None, ids: Ints, groups: int) -> tuple[Ints, Bools]:
         if valid is not None:
             ranks, ids = ranks[valid], ids[valid]
         limits = np.iinfo(np.int64)
@@ -79,7 +78,7 @@ def _is_time(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (t.is_date, t.is_timestamp, t.is_time, t.is_duration))
 
 
-def _ranks(column: pa.Array) -> Ranks:
+def _ranks(column: pa.Array) -> Ints:
     """Return integers in the order of the values; the item of a null is anything."""
     kind = column.type
     if pa.types.is_floating(kind):
@@ -91,7 +90,7 @@ def _ranks(column: pa.Array) -> Ranks:
     return values_of(column, fill=False if pa.types.is_boolean(kind) else 0).astype(np.int64, copy=False)
 
 
-def _unranked(ranks: Ranks, missing: Mask, kind: pa.DataType) -> pa.Array:
+def _unranked(ranks: Ints, missing: Bools, kind: pa.DataType) -> pa.Array:
     """Return the values of ranks."""
     mask = missing if missing.any() else None
     if pa.types.is_floating(kind):
@@ -106,6 +105,6 @@ def _unranked(ranks: Ranks, missing: Mask, kind: pa.DataType) -> pa.Array:
     return pa.array(ranks.astype(kind.to_pandas_dtype()), type=kind, mask=mask)
 
 
-def _flipped(bits: Ranks) -> Ranks:
+def _flipped(bits: Ints) -> Ints:
     """Turn the bits of doubles into integers of the same order, and back."""
     return bits ^ ((bits >> 63) & _MAGNITUDE)

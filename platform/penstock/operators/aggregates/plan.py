@@ -17,7 +17,6 @@ from penstock.operators.aggregates.cells import (
     Column,
     DecimalSum,
     FloatSum,
-    Ids,
     IntegerSum,
     Moments,
     Partials,
@@ -29,6 +28,7 @@ from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.naming import PARTS, cell_of, partial_name, plain_sql
 from penstock.operators.columns import column_array
+from penstock.state.keys import Ints
 
 __all__ = ["AGGREGATES", "ROWS", "AggregatePlan", "BoundAggregate"]
 
@@ -145,7 +145,7 @@ class AggregatePlan:
         """Return the partials that tell the order of rows of one batch, last in `ORDER`."""
         return tuple(edge.places[-1] for cell in self.cells if isinstance(cell, Edge) for edge in cell.inputs)
 
-    def reduce(self, rows: Rows, ids: Ids, groups: int) -> Partials:
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Aggregate rows into one partial a group; every group has a row.
 
         `ids` is the group of each row, int64 from 0 to `groups` - 1.
@@ -155,7 +155,7 @@ class AggregatePlan:
             merged |= cell.reduce(rows, ids, groups)
         return merged
 
-    def merge(self, partials: Partials, ids: Ids, groups: int, sign: Ids | None = None) -> Partials:
+    def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
         """Merge partials into one a group; every group has one.
 
         `sign` (1 or -1, int64) subtracts some of them, where the plan has an exact inverse.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import BadExpression, IntegerOverflow
 from penstock.graph.aggregates import AggregateKind
-from penstock.operators.aggregates.cells import Column
+from penstock.operators.aggregates.cells import DIGITS, Column, Doubles
 from penstock.operators.aggregates.extremes import has_order
 from penstock.operators.aggregates.wide import Wide
+from penstock.state.keys import Bools, Ints
 
 __all__ = ["mean_of_decimals", "result_type", "sum_of_decimals", "sum_of_integers", "variance"]
 
-_DIGITS = 38
 _INNER_SCALE = 39
 _SAFE_SCALE = 16
 _SPREAD = {
@@ -48,8 +47,8 @@ def result_type(kind: AggregateKind, given: pa.DataType | None, *, what: str) ->
     if pa.types.is_decimal128(given) and kind in (AggregateKind.SUM, AggregateKind.MEAN):
         precision, scale = given.precision, given.scale
         if kind is AggregateKind.SUM:
-            return pa.decimal128(min(_DIGITS, precision + 10), scale)
-        return pa.decimal128(min(_DIGITS, precision + 4), min(_DIGITS, scale + 4))
+            return pa.decimal128(min(DIGITS, precision + 10), scale)
+        return pa.decimal128(min(DIGITS, precision + 4), min(DIGITS, scale + 4))
     if kind is AggregateKind.SUM and pa.types.is_integer(given):
         return pa.int64()
     return pa.float64()
@@ -70,7 +69,7 @@ def sum_of_decimals(count: Column, total: pa.Array, kind: pa.Decimal128Type, *, 
     return numbers.to_decimals(kind, count > 0)
 
 
-def mean_of_decimals(count: npt.NDArray[np.int64], total: pa.Array, kind: pa.Decimal128Type, *, what: str) -> pa.Array:
+def mean_of_decimals(count: Ints, total: pa.Array, kind: pa.Decimal128Type, *, what: str) -> pa.Array:
     """Divide decimal sums by counts, half up, in the result's scale; IntegerOverflow where the digits do not suffice.
 
     Spark first rounds to 39 decimal places; so does the exact way here.
@@ -90,7 +89,7 @@ def mean_of_decimals(count: npt.NDArray[np.int64], total: pa.Array, kind: pa.Dec
             _half_up(_half_up(number * scale, int(n)), 10 ** (_INNER_SCALE - kind.scale))
             for number, n in zip(numbers.to_list(), divisor, strict=True)
         ]
-        if any(abs(number) >= 10**_DIGITS for number in exact):
+        if any(abs(number) >= 10**DIGITS for number in exact):
             raise IntegerOverflow(f"{what} over a window has more than {kind.precision} digits")
         low = np.array([number & (2**64 - 1) for number in exact], dtype=np.uint64).view(np.int64)
         means = Wide(low, np.array([number >> 64 for number in exact], dtype=np.int64))
@@ -99,25 +98,25 @@ def mean_of_decimals(count: npt.NDArray[np.int64], total: pa.Array, kind: pa.Dec
     return means.to_decimals(kind, count > 0)
 
 
-def mean_of_doubles(count: npt.NDArray[np.int64], total: npt.NDArray[np.float64]) -> pa.Array:
+def mean_of_doubles(count: Ints, total: Doubles) -> pa.Array:
     """Divide sums by counts, null where there is no value."""
     return pa.array(total / np.maximum(count, 1), mask=_none(count))
 
 
-def sum_of_doubles(count: npt.NDArray[np.int64], total: npt.NDArray[np.float64]) -> pa.Array:
+def sum_of_doubles(count: Ints, total: Doubles) -> pa.Array:
     """Return sums, null where no value was added."""
     return pa.array(total, mask=_none(count))
 
 
-def variance(kind: AggregateKind, count: npt.NDArray[np.int64], squares: npt.NDArray[np.float64]) -> pa.Array:
+def variance(kind: AggregateKind, count: Ints, squares: Doubles) -> pa.Array:
     """Return a variance or standard deviation, null where there are too few values for it."""
     less, root = _SPREAD[kind]
     spread = squares / np.maximum(count - less, 1)
     return pa.array(np.sqrt(spread) if root else spread, mask=count <= less)
 
 
-def _none(count: Column) -> npt.NDArray[np.bool_] | None:
-    none: npt.NDArray[np.bool_] = count == 0
+def _none(count: Column) -> Bools | None:
+    none: Bools = count == 0
     return none if none.any() else None
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import IntegerOverflow
-from penstock.state.keys import Ints
+from penstock.state.keys import Bools, Ints
 
 __all__ = ["Wide", "group_sum"]
 
@@ -50,7 +49,7 @@ class Wide:
         """Return how often each number went round 2**64: 0 where it fits into 64 bits."""
         return np.zeros_like(self.low) if self.high is None else self.high - (self.low >> 63)
 
-    def to_decimals(self, kind: pa.Decimal128Type, present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    def to_decimals(self, kind: pa.Decimal128Type, present: Bools | None = None) -> pa.Array:
         """Write the numbers as unscaled values of a decimal128 type, null where not `present`."""
         words = np.empty((len(self.low), 2), dtype=np.int64)
         words[:, 0] = self.low
@@ -60,7 +59,7 @@ class Wide:
             validity = pa.py_buffer(np.packbits(present, bitorder="little"))
         return pa.Array.from_buffers(kind, len(self.low), [validity, pa.py_buffer(words)])
 
-    def reaches(self, limit: int) -> npt.NDArray[np.bool_]:
+    def reaches(self, limit: int) -> Bools:
         """Return which numbers have an absolute value of at least `limit`, which is below 2**127."""
         low = self.low.view(np.uint64)
         high = self.low >> 63 if self.high is None else self.high
@@ -69,7 +68,7 @@ class Wide:
         upper = np.where(negative, ~high + (low == 0), high)
         top, bottom = divmod(limit, 2**64)
         # -2**127 has no positive twin: its upper word stays negative.
-        above: npt.NDArray[np.bool_] = (upper > top) | ((upper == top) & (low >= np.uint64(bottom))) | (upper < 0)
+        above: Bools = (upper > top) | ((upper == top) & (low >= np.uint64(bottom))) | (upper < 0)
         return above
 
     def to_list(self) -> list[int]:
