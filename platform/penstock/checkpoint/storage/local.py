@@ -29,10 +29,11 @@ from penstock.errors import (
     StorageUnavailable,
 )
 
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a file of a checkpoint is opened: through no link, and without waiting for a pipe."""
 _TEMP = re.compile(r"\.tmp-[0-9a-f]{32}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _LINKED = {errno.ELOOP, errno.ENOTDIR}
@@ -74,7 +75,7 @@ class LocalStore:
         *parents, name = elements(path)
         try:
             with named_errors(path), self._folder(tuple(parents), path) as folder:
-                return _read(os.open(name, _OLD, dir_fd=folder), path)
+                return _read(os.open(name, OLD, dir_fd=folder), path)
         except FileNotFoundError as error:
             raise NotFound("no such file", where=path, path=path) from error
 
@@ -241,7 +242,7 @@ def sync(path: str | os.PathLike[str], *, folder: int | None = None) -> None:
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:
-    descriptor = os.open(name, _NEW, mode, dir_fd=folder)
+    descriptor = os.open(name, NEW, mode, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:

@@ -16,15 +16,13 @@ from pathlib import Path, PosixPath
 from typing import Self, TypeVar
 
 from penstock.checkpoint.storage.folder import CheckpointFolder, Mapped, Signature, corrupt
-from penstock.checkpoint.storage.local import LocalStore, make_durable, make_folders, storage_errors, sync
+from penstock.checkpoint.storage.local import OLD, LocalStore, make_durable, make_folders, storage_errors, sync
 from penstock.checkpoint.storage.new_file import NewFile, state_errors, state_missing
 from penstock.errors import RootMissing, StorageDenied, StorageUnavailable
 
 __all__ = ["LocalFolder", "map_open", "read_plain"]
 
 Checked = TypeVar("Checked")
-
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _private: set[Path] = set()
 _shared: set[Path] = set()
@@ -105,7 +103,7 @@ class LocalFolder(PosixPath):
 
     def map(self, size: int) -> Mapped:
         """Map the file."""
-        with state_errors(str(self)), os.fdopen(os.open(self, _OLD), "rb", buffering=0) as file:
+        with state_errors(str(self)), os.fdopen(os.open(self, OLD), "rb", buffering=0) as file:
             data, status = map_open(file.fileno(), self, size)
         return Mapped(data, _signature(status), lambda _offset, _size: False)
 
@@ -233,7 +231,7 @@ def map_open(descriptor: int, place: CheckpointFolder, size: int) -> tuple[mmap.
 
 def read_plain(path: Path, where: str) -> bytes:
     """Return a file of this machine that is no symbolic link; `where` names it in errors."""
-    with state_errors(where), os.fdopen(os.open(path, _OLD), "rb") as file:
+    with state_errors(where), os.fdopen(os.open(path, OLD), "rb") as file:
         return file.read()
 
 

@@ -12,15 +12,13 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from penstock.checkpoint.storage.local import named_errors
+from penstock.checkpoint.storage.local import NEW, named_errors
 from penstock.errors import SegmentExists, StateMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["NewFile", "state_errors", "state_missing"]
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NewFile:
@@ -36,7 +34,7 @@ class NewFile:
         self._place = place
         self._temp = place.with_name(f".tmp-{secrets.token_hex(16)}")
         with state_errors(where):
-            self._descriptor = os.open(self._temp, _NEW, 0o600)
+            self._descriptor = os.open(self._temp, NEW, 0o600)
         self._open = True
 
     def __enter__(self) -> Self:
