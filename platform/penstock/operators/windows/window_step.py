@@ -76,38 +76,34 @@ def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
     taken = next((n for n in side.visible or () if n.name.lower() in _LATE_COLUMNS.names), None)
     if taken is not None:
         raise JobError(f"column {taken.name!r} has the name of one that late rows get; rename it, or drop_late()")
-    return WindowSide(
-        step=side.name, window=spec.window, plan=plan, keys=side.keys, chained=side.chained, visible=side.visible
-    )
+    return WindowSide(bound=side, window=spec.window, plan=plan)
 
 
 def bind(spec: TimeWindows, sides: Sequence[WindowSide], _context: StepContext) -> WindowStepWork:
     """Return a window step; raises JobError for names that the state takes for itself."""
     (side,) = sides
-    step = WindowStepWork(window=spec.window, plan=side.plan, keys=side.keys)
+    step = WindowStepWork(window=spec.window, plan=side.plan, keys=side.bound.keys)
     _ = step.layout
     return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSide:
-    """Map side of a window step; `visible` are the columns of late rows."""
+    """Map side of a window step; the visible columns of `bound` are those of late rows."""
 
-    step: str
+    bound: BoundSide
     window: TimeWindow
     plan: AggregatePlan
-    keys: pa.Schema
-    chained: bool
-    visible: pa.Schema | None
 
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return late rows: their own columns, then event time, watermark and step."""
-        return {} if self.visible is None else {LATE_OUTLET: pa.schema([*self.visible, *_LATE_COLUMNS])}
+        visible = self.bound.visible
+        return {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *_LATE_COLUMNS])}
 
     def differs(self, other: WindowSide) -> str | None:
         """Return that keys or partials have other types; the columns of late rows are compared where they go."""
-        return None if (self.keys, self.plan.fields) == (other.keys, other.plan.fields) else "other types"
+        return None if (self.bound.keys, self.plan.fields) == (other.bound.keys, other.plan.fields) else "other types"
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
         """Judge the rows by the watermark of the batch, and aggregate those that count into slices."""
@@ -133,7 +129,7 @@ class WindowSide:
     def _slices(self, rows: RowsOfBranch, facts: StepFacts) -> pa.Table:
         order: tuple[int | str, ...] = ()
         arrivals: pa.Array | None = None
-        if self.plan.needs_order and self.chained:
+        if self.plan.needs_order and self.bound.chained:
             # Bytes do not fit where state keeps order: the state work puts numbers in their place.
             arrivals = rows.arrivals()
             rows = replace(rows, table=rows.table.append_column(_RANK, pa.array(arrival_ranks(arrivals))))
@@ -152,7 +148,7 @@ class WindowSide:
         late = table.select([*rows.visible, TIME])
         late = late.append_column("_event_time", table[TIME].cast(_UTC))
         late = late.append_column("_watermark", pa.array([shown] * n, _UTC))
-        return late.append_column("_step", pa.repeat(self.step, n))
+        return late.append_column("_step", pa.repeat(self.bound.name, n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
