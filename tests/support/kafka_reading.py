@@ -21,8 +21,9 @@ SCHEMA = pa.schema([("k", pa.int64())])
 def reader_of(kafka: Any, *topics: str, form: Any = None, **more: Any) -> KafkaReader:
     """Return the reader of topics of JSON with a number k; without Spark, whose part is the DDL."""
     source = Kafka(topics or None, servers=kafka.address, format=form or Json("k long"), **more)
-    reader = KafkaReader(source, SCHEMA if form is None else form.columns())
+    reader = KafkaReader(source)
     reader.topics_now()
+    reader.decode_by(source.format, SCHEMA if form is None else form.columns())
     return reader
 
 

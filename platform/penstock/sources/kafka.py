@@ -120,12 +120,9 @@ class Kafka(Source):
 
     def open(self, spark: Any) -> KafkaReader:
         """Return the reader; raises TopicNotFound, SourceUnavailable and SourceRefused."""
-        columns = self.format.columns()
-        taken = sorted(set(columns.names) & set(self.with_columns))
-        if taken:
-            raise ConfigError(f"the format has a column {taken[0]!r} as well as with_columns")
-        reader = KafkaReader(self, columns)
-        reader.topics_now()
+        reader = KafkaReader(self)
+        form = self.format.opened(sorted(reader.topics_now()))
+        reader.decode_by(form, form.columns())
         return reader
 
     @property
@@ -138,16 +135,22 @@ class Kafka(Source):
 class KafkaReader(SplitReader):
     """Follow the offsets of topics."""
 
-    def __init__(self, spec: Kafka, columns: pa.Schema) -> None:
+    def __init__(self, spec: Kafka) -> None:
         self.spec = spec
-        self.columns = columns
-        self.schema = pa.schema([*columns, *((name, METADATA[name]) for name in spec.with_columns)])
         self.splits = spec.splits
         self.brokers = Brokers(spec.config, read_uncommitted=spec.read_uncommitted)
         self._topics: dict[str, Topic] = {}
         # Of the newest backlog: position and span of a batch are made from it.
         self._earliest: Offsets = {}
         self._begins: Offsets = {}
+
+    def decode_by(self, form: Format, columns: pa.Schema) -> None:
+        """Note the format that tasks decode by, and its columns; raises ConfigError where the record has such a one."""
+        taken = sorted(set(columns.names) & set(self.spec.with_columns))
+        if taken:
+            raise ConfigError(f"the format has a column {taken[0]!r} as well as with_columns")
+        self.form, self.columns = form, columns
+        self.schema = pa.schema([*columns, *((name, METADATA[name]) for name in self.spec.with_columns)])
 
     def topics_now(self) -> dict[str, Topic]:
         """Return the topics to read that there are now, and note them; raises TopicNotFound for one that is named."""
@@ -292,7 +295,7 @@ class KafkaReader(SplitReader):
     def task_reader(self) -> KafkaTaskReader:
         """Return what reads ranges in tasks."""
         return KafkaTaskReader(
-            self.spec.config, self.spec.format, self.columns, tuple(self.spec.with_columns), self.spec.on_bad_record
+            self.spec.config, self.form, self.columns, tuple(self.spec.with_columns), self.spec.on_bad_record
         )
 
     def ack(self, position: Position) -> None:

@@ -1,14 +1,4 @@
-"""Decode the bytes of records into rows: what a topic, a socket or a file of lines carries (SEMANTICS 9.3).
-
-A format of your own is one class with two methods:
-
-    class Upper(Format):
-        def columns(self): return pa.schema([("word", pa.string())])
-        def decode(self, values, schema): ...
-
-It is pickled with the reader and sent to every task, so it holds settings only. A record that cannot be decoded is a
-row of nulls with an error, and nothing that a record holds raises.
-"""
+"""Decode records that are JSON objects."""
 
 from __future__ import annotations
 
@@ -17,82 +7,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, NotRequired, Protocol, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import ConfigError
-from penstock.sources.records import arrow_schema, cast_columns
+from penstock.sources.formats.base import NO_VALUE, Decoded, Format, columns_of, cut, placed
+from penstock.sources.records import cast_columns
 
-__all__ = ["Decoded", "Format", "Json", "Raw", "Text"]
-
-NO_VALUE = "the record has no value"
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """The rows of some records: a row for each, in their order.
-
-    Attributes:
-        rows: The columns of the format; all null for a record that could not be decoded.
-        errors: string, why a record could not be decoded, null for the others; None where all could.
-    """
-
-    rows: pa.Table
-    errors: pa.Array | None
-
-
-class Format(Protocol):
-    """Make rows of the values of records. Subclass it."""
-
-    def columns(self) -> pa.Schema:
-        """Return the columns; called once a run, on the driver, where there is a Spark session to parse DDL.
-
-        Raises ConfigError for columns that the format cannot have.
-        """
-
-    def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:
-        """Return a row for each value, in the columns of `schema`, which `columns` has given. None is no value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Text(Format):
-    """UTF-8 text: one column, `value string`, null for a record without a value."""
-
-    def columns(self) -> pa.Schema:
-        """Return the one column."""
-        return pa.schema([("value", pa.string())])
-
-    def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:
-        """Return the texts; one that is no UTF-8 is an error."""
-        try:
-            return Decoded(pa.table([pa.array(values, pa.binary()).cast(pa.string())], schema=schema), None)
-        except pa.ArrowInvalid:
-            texts, errors = zip(*map(_text, values), strict=True)
-            return Decoded(pa.table([pa.array(texts, pa.string())], schema=schema), pa.array(errors, pa.string()))
-
-
-def _text(value: bytes | None) -> tuple[str | None, str | None]:
-    try:
-        return None if value is None else value.decode(), None
-    except UnicodeDecodeError as why:
-        return None, f"no UTF-8: {why.reason} at byte {why.start}"
-
-
-@dataclass(frozen=True, slots=True)
-class Raw(Format):
-    """The bytes as they came: one column, `value binary`, null for a record without a value."""
-
-    def columns(self) -> pa.Schema:
-        """Return the one column."""
-        return pa.schema([("value", pa.binary())])
-
-    def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:
-        """Return the bytes; none is wrong."""
-        return Decoded(pa.table([pa.array(values, pa.binary())], schema=schema), None)
+__all__ = ["Json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +33,7 @@ class Json(Format):
 
     def columns(self) -> pa.Schema:
         """Return the columns; raises ConfigError for DDL that Spark cannot parse, and for what JSON cannot hold."""
-        from pyspark.errors import ParseException
-
-        try:
-            schema = arrow_schema(self.schema)
-        except ParseException as why:
-            raise ConfigError(f"{self.schema!r} is no DDL: {why.getCondition() or why}") from why
-        if len(set(schema.names)) < len(schema.names):
-            raise ConfigError(f"{self.schema!r} names a column twice")
+        schema = columns_of(self.schema)
         try:
             _decoder(schema)
         except ValueError as why:
@@ -136,13 +53,7 @@ class Json(Format):
                 errors[i] = NO_VALUE if value is None else f"no JSON object of these columns: {why}"
         table = pa.table([field.column(rows) for field in fields], names=schema.names)
         fitted, misfits, _ = cast_columns(table, schema, where="a record")
-        if len(rows) < len(values):
-            decoded = np.array([error is None for error in errors])
-            at = pa.array(np.cumsum(decoded) - 1, mask=~decoded)
-            fitted, misfits = fitted.take(at), None if misfits is None else misfits.take(at)
-        if misfits is not None:
-            errors = [error or misfit for error, misfit in zip(errors, misfits.to_pylist(), strict=True)]
-        return Decoded(fitted, pa.array(errors, pa.string()) if any(errors) else None)
+        return placed(fitted, misfits, errors)
 
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
@@ -160,7 +71,7 @@ class _Field:
         if pa.types.is_nested(self.kind) or pa.types.is_decimal(self.kind):
             return pa.array([_plain(value, self.kind) for value in values], _carrier(self.kind))
         if pa.types.is_timestamp(self.kind) or pa.types.is_date(self.kind):
-            return _cut(pa.array(list(values), pa.string()))
+            return cut(pa.array(list(values), pa.string()))
         return pa.array(list(values), _carrier(self.kind))
 
 
@@ -193,7 +104,7 @@ def _moment_of(moment: type[_Moment], text: object) -> _Moment:
     if not isinstance(text, str):
         raise TypeError(f"Expected a time as text, got {text!r}")
     schema = pa.schema([("time", moment.kind)])
-    fitted, misfits, _ = cast_columns(pa.table([_cut(pa.array([text]))], names=["time"]), schema, where="a record")
+    fitted, misfits, _ = cast_columns(pa.table([cut(pa.array([text]))], names=["time"]), schema, where="a record")
     if misfits is not None:
         raise ValueError(f"{text!r} is no {moment.kind}")
     column = fitted["time"].combine_chunks()
@@ -263,8 +174,3 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         # Written out, 1e900000 takes a megabyte; no decimal has as many digits, and no cast takes these words.
         return format(value, "f") if abs(value.adjusted()) < _DIGITS else f"a number of {value.adjusted():,} digits"
     return value.value if isinstance(value, _Moment) else value
-
-
-def _cut(texts: pa.Array) -> pa.Array:
-    """Cut what follows microseconds: others write nanoseconds, and Spark's timestamps have none."""
-    return pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")

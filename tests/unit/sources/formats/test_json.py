@@ -1,4 +1,4 @@
-"""Records become rows, and what a record holds never raises (SEMANTICS 9.3)."""
+"""JSON objects become rows, and what a record holds never raises (SEMANTICS 9.3)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from examples import examples
+from format_contract import decoded_as_if_alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
-from penstock.sources.formats import NO_VALUE, Decoded, Json, Raw, Text
+from penstock.sources.formats.base import NO_VALUE
+from penstock.sources.formats.json import Json
 
 UTC_TIME = pa.timestamp("us", tz="UTC")
 NESTED = pa.struct([("a", pa.int32()), ("at", UTC_TIME)])
@@ -138,16 +140,7 @@ RECORDS = st.lists(
 @settings(max_examples=examples(200))
 def test_records_are_decoded_as_if_each_were_alone(records: list[bytes | None]) -> None:
     """Nothing raises, whatever they hold, and a bad one changes no other."""
-    whole = Json("").decode(records, SCHEMA)
-    assert whole.rows.num_rows == len(records)
-    assert whole.rows.schema == SCHEMA
-    whole.rows.validate(full=True)
-    for i, record in enumerate(records):
-        alone = Json("").decode([record], SCHEMA)
-        assert repr(whole.rows.slice(i, 1).to_pylist()) == repr(alone.rows.to_pylist()), record
-        assert (None if whole.errors is None else whole.errors[i].as_py()) == (
-            None if alone.errors is None else alone.errors[0].as_py()
-        )
+    decoded_as_if_alone(Json(""), records, SCHEMA)
 
 
 @pytest.mark.spark
@@ -157,13 +150,3 @@ def test_columns_are_those_of_the_ddl(spark: Any) -> None:
     for ddl, word in (("id lnog", "lnog"), ("i interval day", "'i'"), ("m map<int, string>", "'m'")):
         with pytest.raises(ConfigError, match=word):
             Json(ddl).columns()
-
-
-def test_text_and_raw_take_what_comes() -> None:
-    """A record without a value is a null, and no error: there is nothing to decode."""
-    assert Raw().decode([b"\xff", None], Raw().columns()) == Decoded(pa.table({"value": [b"\xff", None]}), None)
-    assert Text().decode(["é".encode(), None], Text().columns()).rows["value"].to_pylist() == ["é", None]
-    bad = Text().decode([b"a", b"\xff", None], Text().columns())
-    assert bad.rows["value"].to_pylist() == ["a", None, None]
-    assert bad.errors is not None
-    assert bad.errors.to_pylist() == [None, "no UTF-8: invalid start byte at byte 0", None]
