@@ -59,7 +59,7 @@ CONTENT = {
 """What the index at the top of the page says of each module."""
 
 ENGINES = {"staging", "check", "ready", "create", "open", "place", "describe", "begin", "end"} | {
-    *("find_version", "truncated", "put_back")
+    *("find_version", "truncated", "put_back", "opened", "columns", "decode")
 }
 """Methods of sinks, sources and State that the engine calls, and not a job."""
 
