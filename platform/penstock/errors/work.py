@@ -183,6 +183,13 @@ class UserFunctionError(PenstockError):
     remedy = "Correct it, or filter the rows that it cannot take. Nothing was committed, and the batch is re-run."
 
 
+class DecoderFailed(UserFunctionError, SourceError):
+    """The function that makes rows of records raised, or returned something else than its output."""
+
+    code = "PEN-SRC-015"
+    remedy = "Correct the function. It marks a record that it cannot take by a text in the column _error."
+
+
 class WrongOutput(UserFunctionError, TypeError):
     """A state function returned rows that do not fit the declared columns."""
 
