@@ -176,6 +176,24 @@ class SourceRefused(SourceError, PermissionError):
     remedy = "Correct the credentials, the permissions or the options of the source."
 
 
+class CertificateRefused(SourceRefused):
+    """The server of a source and the source do not accept each other's certificates."""
+
+    code = "PEN-SRC-016"
+    remedy = (
+        "Give the certificate of the authority that signed the server's: for Kafka as ssl.ca.location in options=, for "
+        "a schema registry in the environment variable REQUESTS_CA_BUNDLE. A broker that asks for a certificate also "
+        "needs ssl.certificate.location and ssl.key.location."
+    )
+
+
+class SchemaNotFound(SourceError, LookupError):
+    """A schema registry has no schema to read a topic by."""
+
+    code = "PEN-SRC-017"
+    remedy = "Register a schema for the subject, or give the format the schema= or the subject= to read by."
+
+
 class UserFunctionError(PenstockError):
     """A function or an expression of the job raised."""
 

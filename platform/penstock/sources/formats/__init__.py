@@ -11,10 +11,11 @@ row of nulls with an error, and nothing that a record holds raises.
 """
 
 from penstock.sources.formats.arrow_function import ArrowFunction
+from penstock.sources.formats.avro import Avro
 from penstock.sources.formats.base import Decoded, Format
 from penstock.sources.formats.csv import Csv
 from penstock.sources.formats.json import Json
 from penstock.sources.formats.raw import Raw
 from penstock.sources.formats.text import Text
 
-__all__ = ["ArrowFunction", "Csv", "Decoded", "Format", "Json", "Raw", "Text"]
+__all__ = ["ArrowFunction", "Avro", "Csv", "Decoded", "Format", "Json", "Raw", "Text"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ class Decoded:
 class Format(Protocol):
     """Make rows of the values of records. Subclass it."""
 
-    def opened(self, topics: Sequence[str]) -> Self:
+    def opened(self, topics: Sequence[str]) -> Format:
         """Return the format as the tasks have it, with all that it learns from elsewhere; by default itself.
 
         Called once a run, on the driver, before `columns`. `topics` are the topics that the source reads now.
