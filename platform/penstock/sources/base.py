@@ -44,7 +44,8 @@ After a crash between 3 and 5, another driver begins at `verify(span)`, then 4.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -65,6 +66,7 @@ __all__ = [
     "WATERMARK",
     "Ends",
     "FrameReader",
+    "PartitionNames",
     "ReadLimit",
     "Source",
     "SourceReader",
@@ -87,6 +89,20 @@ Null, or left out, where it reports none; then event times make the watermark (S
 
 Position = Mapping[str, Any]
 Span = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionNames:
+    """How rows in quarantine name their partition, where its number in a span says too little.
+
+    Attributes:
+        column: The column of the quarantine with the name.
+        of: A function that tasks import by its name: it returns the names of a span's partitions, as
+            `SourceReader.partitions` does.
+    """
+
+    column: str
+    of: Callable[[Span], Sequence[str]]
 
 
 class TaskReader(Protocol):
@@ -118,6 +134,8 @@ class SourceReader(Protocol):
 
     schema: pa.Schema
     """The columns of its rows, fixed for the run."""
+    partition_names: PartitionNames | None = None
+    """How rows in quarantine name their partition beside its number; None where the number is its name."""
 
     def backlog(self, after: Position | None) -> Mapping[str, Waiting]:
         """Return what waits after a position, for every partition that the source has now, by name.

@@ -36,7 +36,7 @@ from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_eve
 from penstock.runtime.tasks.columns import PREFIX, refuse_taken
 from penstock.runtime.tasks.functions import hop_task, ingest_task, state_task
 from penstock.runtime.tasks.gates import RULES
-from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
+from penstock.runtime.tasks.routing import quarantine_schema
 from penstock.runtime.tasks.specs import ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StateSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import Outlet
 from penstock.runtime.tasks.transport import ENVELOPE, Emitter
@@ -223,8 +223,10 @@ class FrameBuilder:
         if branch.accounts:
             assert isinstance(branch.port, SourceNode)
             stream = self.plan.graph.quarantine_stream(branch.port.name)
-            place, quarantine = self.leaves.place(branch.port), self._outlet(stream, QUARANTINE_SCHEMA, branch.port)
-            source = SourceSpec(name=branch.port.name, place=place, quarantine=quarantine)
+            names = self.readers[branch.port.name].partition_names
+            place = self.leaves.place(branch.port)
+            quarantine = self._outlet(stream, quarantine_schema(names), branch.port)
+            source = SourceSpec(name=branch.port.name, place=place, quarantine=quarantine, names=names)
             if source.quarantine.used:  # otherwise they would cross into Python with every row, to be read by nobody
                 end.hide(ERROR, RAW)
         filters = tuple(None if name in self.counted else name for name in end.chain.filters)

@@ -14,7 +14,7 @@ from penstock.runtime.plan.projection import map_in_arrow
 from penstock.runtime.tasks.columns import FUTURE
 from penstock.runtime.tasks.functions import TaskFunction, frame_task, no_rows, read_task, send_task, take_task
 from penstock.runtime.tasks.transport import ENVELOPE
-from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, SplitReader
+from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, PartitionNames, SplitReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +28,7 @@ class BatchFrame:
 
     schema: pa.Schema
     frame: DataFrame | None = None
+    partition_names: PartitionNames | None = None
 
 
 BatchReader = SplitReader | BatchFrame

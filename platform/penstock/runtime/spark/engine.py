@@ -172,7 +172,8 @@ class SparkEngine:
                 continue
             assert isinstance(reader, FrameReader), f"source {name!r} is read neither by tasks nor by Spark"
             span = spans.get(name)
-            readers[name] = BatchFrame(reader.schema, None if span is None else reader.frame(span, self.spark))
+            frame = None if span is None else reader.frame(span, self.spark)
+            readers[name] = BatchFrame(reader.schema, frame, reader.partition_names)
         return readers
 
     def rewrite(self, rewrite: StepRewrite, commit: Commit, facts: BatchContext) -> Sequence[Mapping[str, Any]]:

@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
 from penstock.operators.protocol import HASHED, TIME, Emit, Send, Tally, arrivals_of
+from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
-from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
+from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, PartitionNames
 from penstock.state.keys import Ints, partition_of
 from penstock.time.arrival import ARRIVAL, split, timed
 
-__all__ = ["QUARANTINE_SCHEMA", "route", "step_port"]
+__all__ = ["QUARANTINE_SCHEMA", "quarantine_schema", "route", "step_port"]
 
 REASONS = {-1: "bad record", -2: "null event time", -3: AHEAD}
 QUARANTINE_SCHEMA = pa.schema(
@@ -32,6 +33,12 @@ QUARANTINE_SCHEMA = pa.schema(
         ("_batch", pa.int64()),
     ]
 )
+
+
+def quarantine_schema(names: PartitionNames | None) -> pa.Schema:
+    """Return the columns of a source's quarantine: one more, where the source names its partitions."""
+    return QUARANTINE_SCHEMA if names is None else QUARANTINE_SCHEMA.append(pa.field(names.column, pa.string()))
+
 
 _BEGINNING_OF_TIME = -(2**63)
 
@@ -69,7 +76,7 @@ def _account(table: pa.Table, fates: Ints, source: SourceSpec, files: TaskFiles)
     reasons = {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
     yield receipt("read", source=source.name, rows=read, highest=highest, quarantined=reasons)
     if reasons and source.quarantine.used:
-        quarantined = _quarantined(table.filter(pa.array(fates < 0)), source, files.facts.batch)
+        quarantined = _quarantined(table.filter(pa.array(fates < 0)), source, files.facts)
         yield from emit_to(quarantined, source.quarantine, files)
 
 
@@ -88,7 +95,7 @@ def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Ta
     return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)
 
 
-def _quarantined(rows: pa.Table, source: SourceSpec, batch: int) -> pa.Table:
+def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.Table:
     n = rows.num_rows
     named = pa.array([REASONS[code] for code in rows[ROW_STATUS].to_pylist()], pa.string())
     reason = pc.if_else(pc.is_valid(rows[ERROR]), rows[ERROR], named)
@@ -98,9 +105,12 @@ def _quarantined(rows: pa.Table, source: SourceSpec, batch: int) -> pa.Table:
         rows[POSITION],
         reason,
         rows[RAW],
-        pa.repeat(pa.scalar(batch, pa.int64()), n),
+        pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
     ]
-    quarantined = pa.table(columns, schema=QUARANTINE_SCHEMA)
+    if source.names is not None:
+        known = pa.array(source.names.of(facts.spans[source.name]), pa.string())
+        columns.append(known.take(column_array(rows, PARTITION)))
+    quarantined = pa.table(columns, schema=quarantine_schema(source.names))
     # For steps that read the quarantine, as rows of any other stream have them.
     return quarantined.append_column(TIME, rows[TIME]).append_column(ARRIVAL, arrivals_of(rows, source.place))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.operators.protocol import MapSide, RowsOfBranch, Step
 from penstock.runtime.tasks.staging import Outlet
+from penstock.sources.base import PartitionNames
 from penstock.time.arrival import ARRIVAL
 
 __all__ = ["AHEAD", "ROW_STATUS", "RouteSpec", "SinkLeafSpec", "SourceSpec", "StateSpec", "StepLeafSpec"]
@@ -29,6 +30,8 @@ class SourceSpec:
     place: int
     """The place of the source among the ports, the first part of the arrival order (SEMANTICS 1.6)."""
     quarantine: Outlet
+    names: PartitionNames | None = None
+    """How rows in quarantine name their partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
