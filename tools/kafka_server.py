@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.runtime.spark.jars import ensure
 from penstock.runtime.spark.java import java_command
 from tools import jars
+from tools.certificates import Certificates
 from tools.hdfs_server import BRIEF_JAVA
 from tools.waiting import free_port, until
 
@@ -31,16 +32,34 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 _PATIENCE = 60.0
 
 
+def _asking_for_passwords(users: Mapping[str, str], listener: str) -> dict[str, str]:
+    known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        f"{listener}.sasl.enabled.mechanisms": "PLAIN",
+        f"{listener}.plain.sasl.jaas.config": f"{module} required {known};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",  # the broker itself, and who comes by the other port
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+
 class KafkaServer:
     """A broker that keeps its port. All that it keeps and says is below `folder`.
 
-    With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them.
+    With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them. Each of them
+    may do what no rule of access names. With `tls` that port is encrypted, and asks who has no password for a
+    certificate. `more` are further settings, `java` the options of Java.
     """
 
-    def __init__(self, folder: Path, *, users: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, users: Mapping[str, str] | None = None, tls: Certificates | None = None,
+        more: Mapping[str, Any] | None = None, java: Sequence[str] = BRIEF_JAVA,
+    ) -> None:  # fmt: skip
         trouble = ensure(jars.KAFKA)
         assert not trouble, trouble
         self.folder = folder
+        self._java_options = java
         self._names = 0
         self._port, self._guarded, controller = free_port(), free_port(), free_port()
         self._settings: dict[str, Any] = {
@@ -61,17 +80,24 @@ class KafkaServer:
             "log.cleaner.backoff.ms": 200,
             "file.delete.delay.ms": 0,
         }
-        if users is not None:
-            protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-            known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
-            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-            self._settings["listeners"] += f",SASL_PLAINTEXT://{self.guarded}"
-            self._settings["advertised.listeners"] += f",SASL_PLAINTEXT://{self.guarded}"
-            self._settings |= {
-                "listener.security.protocol.map": protocols,
-                "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
-                "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {known};",
-            }
+        if users is not None or tls is not None:
+            protocol = f"{'' if users is None else 'SASL_'}{'PLAINTEXT' if tls is None else 'SSL'}"
+            listener = f"listener.name.{protocol.lower()}"
+            self._settings["listeners"] += f",{protocol}://{self.guarded}"
+            self._settings["advertised.listeners"] += f",{protocol}://{self.guarded}"
+            protocols = f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,{protocol}:{protocol}"
+            self._settings["listener.security.protocol.map"] = protocols
+            if users is not None:
+                self._settings |= _asking_for_passwords(users, listener)
+            if tls is not None:
+                self._settings |= {
+                    f"{listener}.ssl.keystore.type": "PEM",
+                    f"{listener}.ssl.keystore.location": tls.server_both,
+                    f"{listener}.ssl.truststore.type": "PEM",
+                    f"{listener}.ssl.truststore.location": tls.authority,
+                    f"{listener}.ssl.client.auth": "required" if users is None else "none",
+                }
+        self._settings |= more or {}
         self.process: subprocess.Popen[bytes]
 
     @property
@@ -81,7 +107,7 @@ class KafkaServer:
 
     @property
     def guarded(self) -> str:
-        """Return where it answers users with a password."""
+        """Return where it answers users with a password, or by TLS."""
         return f"127.0.0.1:{self._guarded}"
 
     def start(self) -> None:
@@ -155,9 +181,15 @@ class KafkaServer:
         admin = AdminClient({"bootstrap.servers": self.address})
         admin.delete_records([at])[at].result()
 
-    def produce(self, topic: str, records: Iterable[bytes | None], partition: int = 0, **more: Any) -> None:
-        """Write records to a partition, and wait until all are there; `more` goes to `Producer.produce`."""
-        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5, "acks": "all"})
+    def produce(
+        self, topic: str, records: Iterable[bytes | None], partition: int = 0, *,
+        settings: Mapping[str, Any] | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        """Write records to a partition, and wait until all are there; `more` goes to `Producer.produce`.
+
+        `settings` are further ones of the producer.
+        """
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5, "acks": "all", **(settings or {})})
         for value in records:
             producer.produce(topic, value=value, partition=partition, **more)
             producer.poll(0)
@@ -184,7 +216,7 @@ class KafkaServer:
 
     def _java(self, name: str) -> list[str]:
         logging = f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}"
-        return [java_command(os.environ) or "java", *BRIEF_JAVA, logging, "-cp", f"{jars.KAFKA.folder}/*", name]
+        return [java_command(os.environ) or "java", *self._java_options, logging, "-cp", f"{jars.KAFKA.folder}/*", name]
 
     def _is_up(self) -> bool:
         assert self.process.poll() is None, f"Kafka ended; see its log in {self.folder}"

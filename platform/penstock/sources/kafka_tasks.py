@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import (
     BadRecordFound,
+    CertificateRefused,
     FixedRangeGone,
     SourceError,
     SourceGap,
@@ -69,6 +70,8 @@ METADATA: Mapping[str, pa.DataType] = {
     "_offset": pa.int64(),
 }
 """What a record has beside its value, by the names of `with_columns`."""
+_CERTIFICATES = ("certificate", "alert")
+"""Words in a failure of those who do not trust each other: librdkafka's codes are those of any failed connection."""
 _TIMESTAMP_TYPES = {0: None, 1: "create", 2: "append"}
 
 
@@ -324,7 +327,13 @@ _METADATA_OF: Mapping[str, Callable[[list[Message], Range], pa.Array]] = {
 
 def kafka_error(error: KafkaError, where: str) -> SourceError:
     """Return what an error of librdkafka means: records are gone, the user is refused, or the broker is away."""
+    from confluent_kafka import KafkaError as Codes
+
     text = text_of(error)
+    # The other end of a handshake may also just be going, and by TLS 1.3 it may refuse when the handshake is done.
+    failed = error.code() in {Codes._SSL, Codes._TRANSPORT}  # noqa: SLF001 - librdkafka names its own so
+    if failed and "SSL" in text and any(word in text for word in _CERTIFICATES):
+        return CertificateRefused(text, where=where)
     match trouble_of(error):
         case Trouble.GONE:
             return FixedRangeGone(f"offsets are gone ({text})", where=where)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka_reading import all_rows, numbers, reader_of
+from source_contract import read
+from source_reading import end_of_batch
+from structlog.testing import capture_logs
 
-from penstock.errors import SourceRefused, SourceUnavailable
+from penstock.errors import CertificateRefused, ConfigError, SourceRefused, SourceUnavailable
 from penstock.sources import Kafka
 from penstock.sources.formats import Raw
+from penstock.sources.kafka import KafkaReader
 from penstock.sources.kafka_brokers import Brokers
+from tools.certificates import Certificates
 from tools.kafka_server import KafkaServer
-from tools.waiting import free_port
+from tools.waiting import free_port, until
 
 pytestmark = pytest.mark.integration
 
@@ -33,6 +47,125 @@ def test_a_user_that_the_brokers_refuse_is_named(tmp_path: Path) -> None:
             source.open(None)
         let_in = replace(source, options={**login, "sasl.password": "secret"}).open(None)
         assert all_rows(let_in)["value"].to_pylist() == numbers(1, 2)
+    finally:
+        server.end()
+
+
+@pytest.mark.remedy("PEN-SRC-016")
+def test_certificates_that_are_not_trusted_are_named(tmp_path: Path) -> None:
+    """Before the first batch: the brokers' by the source, and the source's by the brokers; with both, topics are read."""
+    own, other = Certificates.made(tmp_path / "own"), Certificates.made(tmp_path / "other")
+    server = KafkaServer(tmp_path / "kafka", tls=own)
+    server.start()
+    try:
+        server.create("t")
+        server.produce("t", numbers(1, 2))
+
+        def opened(**options: str) -> KafkaReader:
+            named = {name.replace("_", "."): value for name, value in options.items()}
+            options = {"security.protocol": "ssl", **named}
+            return Kafka(["t"], servers=server.guarded, format=Raw(), options=options).open(None)
+
+        ours, theirs = str(own.authority), str(other.authority)
+        for wrong in (
+            {"ssl_ca_location": theirs, **own.client_options},
+            {"ssl_ca_location": ours},
+        ):
+            with pytest.raises(CertificateRefused, match="certificate"):
+                opened(**wrong)
+        with pytest.raises(ConfigError, match="ssl.ca.location"):
+            opened(ssl_ca_location=str(tmp_path / "nowhere"))
+        reader = opened(ssl_ca_location=ours, **own.client_options)
+        assert all_rows(reader)["value"].to_pylist() == numbers(1, 2)
+    finally:
+        server.end()
+
+
+def test_passwords_go_encrypted(tmp_path: Path) -> None:
+    """SASL over TLS: authority and user are looked at, each with an error of its own."""
+    own, other = Certificates.made(tmp_path / "own"), Certificates.made(tmp_path / "other")
+    server = KafkaServer(tmp_path / "kafka", users={"ann": "secret"}, tls=own)
+    server.start()
+    try:
+        server.create("t")
+        server.produce("t", numbers(1))
+
+        def opened(authority: Certificates, password: str) -> KafkaReader:
+            login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+            options = {**login, "sasl.password": password, "ssl.ca.location": str(authority.authority)}
+            return Kafka(["t"], servers=server.guarded, format=Raw(), options=options).open(None)
+
+        with pytest.raises(CertificateRefused):
+            opened(other, "secret")
+        with pytest.raises(SourceRefused, match="AUTHENTICATION"):
+            opened(own, "wrong")
+        assert all_rows(opened(own, "secret"))["value"].to_pylist() == numbers(1)
+    finally:
+        server.end()
+
+
+def test_a_group_that_the_user_may_not_use_stops_nothing(tmp_path: Path) -> None:
+    """A consumer has the name of one that it does not use; offsets for tools that are refused are a warning, once."""
+    server = KafkaServer(tmp_path / "kafka", users={"ann": "secret"})
+    server.start()
+    try:
+        server.create("t")
+        server.produce("t", numbers(1, 2))
+        rules = [
+            AclBinding(
+                ResourceType.GROUP, group, ResourcePatternType.LITERAL, "User:bob", "*", AclOperation.ALL,
+                AclPermissionType.ALLOW,
+            )
+            for group in ("penstock", "lag")
+        ]  # fmt: skip
+        for made in server.admin.create_acls(rules).values():
+            made.result()
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+        options = {**login, "sasl.password": "secret"}
+        reader = Kafka(["t"], servers=server.guarded, format=Raw(), options=options, group="lag").open(None)
+        position = end_of_batch(reader, None)
+        for _ in range(3):
+            assert read(reader, reader.span(None, position))["value"].to_pylist() == numbers(1, 2)
+
+        with capture_logs() as logs:
+
+            def warned() -> bool:
+                reader.ack(position)
+                return bool(logs)
+
+            until(warned, "the warning")
+            for _ in range(3):
+                reader.ack(position)
+        assert {(line["event"], line["group"]) for line in logs} == {("source.group_not_written", "lag")}
+        assert "GROUP_AUTHORIZATION_FAILED" in logs[0]["why"]
+        assert len(logs) == 1
+    finally:
+        server.end()
+
+
+@pytest.mark.fault("F36")
+def test_a_topic_that_seems_gone_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """Its metadata is asked for again, by the driver and by tasks; partitions are not believed gone for a moment."""
+    server = KafkaServer(tmp_path / "kafka")
+    server.start()
+    try:
+        server.create("t", 2)
+        server.produce("t", numbers(1, 2))
+        reader = Kafka(["t"], servers=server.address, format=Raw()).open(None)
+        span = reader.span(None, end_of_batch(reader, None))
+        # Asked for while it is made, a topic is unknown at first.
+        making = Thread(target=lambda: (time.sleep(0.5), server.create("late")))
+        making.start()
+        assert set(reader.brokers.topics(["t", "late"])) == {"t", "late"}
+        making.join()
+        # A broker that has just come up knows topics before it leads their partitions.
+        for _ in range(3):
+            server.kill()
+            server.start_broker()
+            server.wait()
+            assert reader.brokers.latest([("t", 0), ("t", 1)]) == {("t", 0): 2, ("t", 1): 0}
+            assert set(reader.topics_now()) == {"t"}
+            assert read(reader, span)["value"].to_pylist() == numbers(1, 2)
     finally:
         server.end()
 
