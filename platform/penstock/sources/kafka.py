@@ -18,10 +18,10 @@ import structlog
 
 from penstock.errors import ConfigError, FixedRangeGone, SourceGap, TopicNotFound, TopicReplaced
 from penstock.graph.policies import BadRecord, OnGap
-from penstock.sources.base import Ends, Position, Source, Span, SplitReader, Waiting
+from penstock.sources.base import Ends, PartitionNames, Position, Source, Span, SplitReader, Waiting
 from penstock.sources.formats import Format
 from penstock.sources.kafka_brokers import Brokers, Offsets, Partition, Topic
-from penstock.sources.kafka_tasks import METADATA, KafkaTaskReader
+from penstock.sources.kafka_tasks import MAX_RECORD, METADATA, KafkaTaskReader, partition_name, partition_names
 
 __all__ = ["Kafka", "Start"]
 
@@ -62,6 +62,7 @@ class Kafka(Source):
             `_timestamp_type` as well, which is "create" or "append".
         on_gap: What becomes of a job whose next records are gone from the topic, as retention does it.
         on_bad_record: Whether a record that cannot be decoded goes to quarantine or fails the batch.
+        max_record: The most bytes of a value that are decoded. A record that has more is one that cannot be decoded.
         group: The consumer group whose offsets follow the job's Commits, so that tools which show lag see the job.
             Nothing is ever read from it. With None there is no group.
         read_uncommitted: Whether to read records of transactions that are open or were aborted.
@@ -82,6 +83,7 @@ class Kafka(Source):
     with_columns: Sequence[str] = ()
     on_gap: OnGap = OnGap.FAIL
     on_bad_record: BadRecord = BadRecord.QUARANTINE
+    max_record: int = MAX_RECORD
     group: str | None = None
     read_uncommitted: bool = False
     splits: int = 1
@@ -102,8 +104,9 @@ class Kafka(Source):
         for column in self.with_columns:
             if column not in METADATA:
                 raise ConfigError(f"with_columns has {column!r}; a record has {', '.join(METADATA)}")
-        if self.splits < 1:
-            raise ConfigError(f"splits is {self.splits}, and a batch needs a task")
+        for name in ("splits", "max_record"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, and is at least 1")
         try:
             re.compile(self.pattern or "")
         except re.error as why:
@@ -295,7 +298,7 @@ class KafkaReader(SplitReader):
     def task_reader(self) -> KafkaTaskReader:
         """Return what reads ranges in tasks."""
         return KafkaTaskReader(
-            self.spec.config, self.form, self.columns, tuple(self.spec.with_columns), self.spec.on_bad_record
+            spec.config, self.form, self.columns, tuple(spec.with_columns), spec.on_bad_record, spec.max_record
         )
 
     def ack(self, position: Position) -> None:

@@ -26,18 +26,32 @@ from penstock.errors import (
 from penstock.graph.policies import BadRecord
 from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
 from penstock.sources.base import Span, TaskReader, with_hidden
-from penstock.sources.formats import Format
+from penstock.sources.formats import Decoded, Format
+from penstock.sources.formats.base import placed
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-__all__ = ["METADATA", "KafkaTaskReader", "Range", "kafka_error", "ranges_of"]
+__all__ = [
+    "MAX_RECORD",
+    "METADATA",
+    "KafkaTaskReader",
+    "Range",
+    "kafka_error",
+    "partition_name",
+    "partition_names",
+    "ranges_of",
+]
 
 _ROWS_A_PIECE = 32_768
 _ROWS_AT_ONCE = 200_000
 _BYTES_A_PIECE = 16 << 20
 _BYTES_AT_ONCE = 64 << 20
 """Bytes of records that wait while the ranges before them are read; above that one range is read at a time."""
+MAX_RECORD = 16 << 20
+"""Bytes of a value that are decoded, unless a job says otherwise: sixteen times what a broker takes by default."""
+_MOST_SHOWN = 1 << 20
+"""Bytes of a record that is too large that go to quarantine; the topic has the rest, at the record's offset."""
 _WAIT = 0.05
 """Seconds that one call waits for as many records as may come: of offsets without a record, as markers, it must end."""
 _PATIENCE = 60.0
@@ -56,6 +70,7 @@ _CONSUMING = {
     "fetch.message.max.bytes": 1 << 20,
     "queued.min.messages": 50_000,
     "queued.max.messages.kbytes": 64 << 10,
+    "receive.message.max.bytes": (1 << 31) - 1,  # a record that is longer than an answer may be would hold up for ever
 }
 _LATEST = 253_402_300_799_999
 """Milliseconds to the end of the year 9999; any number can stand there, and what exceeds it is null."""
@@ -84,6 +99,16 @@ class Range:
     partition: int
     start: int
     end: int
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """Return the name of a partition, as `orders-0`."""
+    return f"{topic}-{partition}"
+
+
+def partition_names(span: Span) -> tuple[str, ...]:
+    """Return the names of a span's partitions, in the order of their indexes."""
+    return tuple(partition_name(topic, partition) for topic, partition, *_ in span["ranges"])
 
 
 def ranges_of(span: Span, split: int, splits: int) -> list[Range]:
@@ -216,7 +241,8 @@ _consumers: dict[tuple[tuple[str, Any], ...], Consumer] = {}
 class KafkaTaskReader(TaskReader):
     """Read and decode records inside a task.
 
-    `config` are librdkafka's settings, `schema` the columns of the format without METADATA.
+    `config` are librdkafka's settings, `schema` the columns of the format without METADATA. A value of more than
+    `max_record` bytes is a bad record, and the format does not see it.
     """
 
     config: Mapping[str, Any] = field(repr=False)  # may hold a password
@@ -224,6 +250,7 @@ class KafkaTaskReader(TaskReader):
     schema: pa.Schema
     metadata: Sequence[str]
     on_bad_record: BadRecord
+    max_record: int = MAX_RECORD
     patience: float = field(default=_PATIENCE)
 
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
@@ -274,23 +301,36 @@ class KafkaTaskReader(TaskReader):
         messages, at.records, at.bytes = at.records, [], 0
         values = [message.value() for message in messages]
         offsets = pa.array([message.offset() for message in messages], pa.int64())
-        decoded = self.decoder.decode(values, self.schema)
+        decoded = self._decoded(values)
         table, raw = decoded.rows, None
         if decoded.errors is not None:
             errors = decoded.errors.to_pylist()
             if self.on_bad_record is BadRecord.FAIL:
                 i, error = next((i, error) for i, error in enumerate(errors) if error is not None)
                 raise BadRecordFound(error, where=f"{at.range.topic}-{at.range.partition} at {offsets[i]}")
-            shown = [_shown(value) if error else None for value, error in zip(values, errors, strict=True)]
+            shown = [self._shown(value) if error else None for value, error in zip(values, errors, strict=True)]
             raw = pa.array(shown, pa.string())
         for name in self.metadata:
             table = table.append_column(name, _METADATA_OF[name](messages, at.range))
         return with_hidden(table, at.range.index, offsets, decoded.errors, raw)
 
+    def _decoded(self, values: Sequence[bytes | None]) -> Decoded:
+        most = self.max_record
+        too_large = [
+            None if value is None or len(value) <= most else f"{len(value):,} bytes, and max_record is {most:,}"
+            for value in values
+        ]
+        if not any(too_large):
+            return self.decoder.decode(values, self.schema)
+        fit = [value for value, error in zip(values, too_large, strict=True) if error is None]
+        decoded = self.decoder.decode(fit, self.schema)
+        return placed(decoded.rows, decoded.errors, too_large)
 
-def _shown(value: bytes | None) -> str | None:
-    """Return bytes as text that says each byte which is no UTF-8."""
-    return None if value is None else value.decode("utf-8", "backslashreplace")
+    def _shown(self, value: bytes | None) -> str | None:
+        """Return bytes as text that says each byte which is no UTF-8."""
+        if value is not None and len(value) > self.max_record:
+            value = value[:_MOST_SHOWN]
+        return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
 def _headers(messages: list[Message], _: Range) -> pa.Array:

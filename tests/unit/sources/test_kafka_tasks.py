@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,65 @@ def test_a_record_that_cannot_be_decoded_is_a_row_with_its_bytes(kafka: Any, top
     assert [(row[POSITION], row[RAW]) for row in rows if row[ERROR]] == [(1, '{"k": "\\xff"}'), (2, None)]
     with pytest.raises(BadRecordFound, match=f"{topic}-0 at 1"):
         all_rows(reader_of(kafka, topic, on_bad_record=BadRecord.FAIL))
+
+
+@pytest.mark.fault("F41")
+def test_a_record_that_is_too_large_is_a_bad_one(kafka: Any, topic: str) -> None:
+    """Twenty mebibytes of blanks pass a broker that takes one: compressed they are few. Those beside it are read."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(0))
+    large = b'{"k": 1' + b" " * (20 << 20) + b"}"
+    kafka.produce(topic, [large], settings={"compression.type": "zstd", "message.max.bytes": 1 << 26})
+    kafka.produce(topic, numbers(2))
+    rows = all_rows(reader_of(kafka, topic)).to_pylist()
+    assert [row["k"] for row in rows] == [0, None, 2]
+    assert [(row[POSITION], row[ERROR]) for row in rows if row[ERROR]] == [
+        (1, "20,971,528 bytes, and max_record is 16,777,216")
+    ]
+    assert rows[1][RAW] == large[: 1 << 20].decode()
+    with pytest.raises(BadRecordFound, match=f"20,971,528 bytes.*{topic}-0 at 1"):
+        all_rows(reader_of(kafka, topic, on_bad_record=BadRecord.FAIL))
+    assert all_rows(reader_of(kafka, topic, max_record=1 << 25))["k"].to_pylist() == [0, 1, 2]
+    for form in (Raw(), Text()):  # to which a record without a value is none that is bad
+        rows = all_rows(reader_of(kafka, topic, form=form, max_record=8)).to_pylist()
+        assert [(row["value"] is None, row[ERROR] is not None) for row in rows] == [
+            (False, False),
+            (True, True),
+            (False, False),
+        ]
+
+
+@pytest.mark.fault("F41")
+def test_a_record_is_larger_than_librdkafka_takes_by_itself(tmp_path: Path) -> None:
+    """A broker may take more than an answer may have by default, 100 MB: that would be asked for over and over."""
+    more = {"message.max.bytes": 1 << 27, "socket.request.max.bytes": 1 << 28}
+    server = KafkaServer(tmp_path / "kafka", more=more, java=("-Xmx1g", "-XX:+UseSerialGC"))
+    server.start()
+    try:
+        server.create("t")
+        large = random.Random(1).randbytes(105_000_000)
+        server.produce("t", [b"a", large, b"b"], settings={"message.max.bytes": 1 << 27})
+        rows = all_rows(reader_of(server, "t", form=Raw(), max_record=5))
+        assert rows["value"].to_pylist() == [b"a", None, b"b"]
+        assert rows[ERROR].to_pylist() == [None, "105,000,000 bytes, and max_record is 5", None]
+    finally:
+        server.end()
+
+
+def test_two_readers_in_one_process_do_not_disturb_each_other(kafka: Any, topic: str) -> None:
+    """Of one configuration, and so of one consumer, that one of them has to open anew."""
+    kafka.create(topic)
+    n = 70_000  # more than a piece
+    kafka.produce(topic, numbers(*range(n)))
+    reader = reader_of(kafka, topic)
+    span, task = reader.span(None, end_of_batch(reader, None)), reader.task_reader()
+    assert read(reader, span).num_rows == n
+    first, second = task.read(span, 0, 1), task.read(span, 0, 1)
+    pieces: list[list[int]] = [[], []]
+    for both in zip_longest(first, second):
+        for piece, rows in zip(both, pieces, strict=True):
+            rows.extend([] if piece is None else piece["k"].to_pylist())
+    assert pieces == [list(range(n))] * 2
 
 
 @pytest.mark.fault("F37")
