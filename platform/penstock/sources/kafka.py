@@ -138,6 +138,8 @@ class Kafka(Source):
 class KafkaReader(SplitReader):
     """Follow the offsets of topics."""
 
+    partition_names = PartitionNames("_topic_partition", partition_names)
+
     def __init__(self, spec: Kafka) -> None:
         self.spec = spec
         self.splits = spec.splits
@@ -186,7 +188,8 @@ class KafkaReader(SplitReader):
         if after is None:
             self._begins = self._beginning(earliest, latest)
         else:  # of a partition that was added to a known topic, no record was there before
-            ids = _ids_in(after) if self.spec.partitions is None else {}
+            whole = {name for name, topic in after["topics"].items() if not topic.get("some")}
+            ids = whole if self.spec.partitions is None else set()
             self._begins = {at: 0 if at[0] in ids else offset for at, offset in earliest.items()}
         waiting = {}
         for at, last in sorted(latest.items()):
@@ -236,7 +239,11 @@ class KafkaReader(SplitReader):
             raise gap(f"{shown}: {earliest - wanted:,} are lost", where=self.spec.servers, **named)
 
     def position(self, after: Position | None, ends: Ends) -> Position:
-        """Return each topic's id and the offsets that are read next; of a new partition also where it begins."""
+        """Return each topic's id and the offsets that are read next; of a new partition also where it begins.
+
+        A topic of which some partitions are read says so: another one is new to the job without being new. A topic that
+        is gone stays: one that is created by its name is then known to be another, however many batches later.
+        """
         known = _offsets_in(after)
         new = {}
         for name, end in ends.items():
@@ -250,9 +257,17 @@ class KafkaReader(SplitReader):
         for at, end in sorted({**known, **new}.items()):
             topic = topics.setdefault(at[0], {"id": ids.get(at[0]) or self._topics[at[0]].id, "offsets": {}})
             topic["offsets"][str(at[1])] = end
+            if self._reads_some_of(at[0], after):
+                topic["some"] = True
             if at not in known:
                 topic.setdefault("began", {})[str(at[1])] = self._begins[at]
         return {"topics": topics}
+
+    def _reads_some_of(self, name: str, after: Position | None) -> bool:
+        """Return whether partitions of a topic are left out, or were when it was last read."""
+        if name in self._topics:
+            return self.spec.partitions is not None
+        return after is not None and bool(after["topics"].get(name, {}).get("some"))
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the ranges. `skipped` has each partition's first offset that is gone, and the first that is there."""
@@ -293,22 +308,24 @@ class KafkaReader(SplitReader):
 
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return topic and number of each, as `orders-0`."""
-        return tuple(_name((name, i)) for name, i, *_ in span["ranges"])
+        return partition_names(span)
 
     def task_reader(self) -> KafkaTaskReader:
         """Return what reads ranges in tasks."""
+        spec = self.spec
         return KafkaTaskReader(
             spec.config, self.form, self.columns, tuple(spec.with_columns), spec.on_bad_record, spec.max_record
         )
 
     def ack(self, position: Position) -> None:
         """Tell the consumer group; nobody waits for the answer, as the next batch tells it again."""
-        if self.spec.group is not None:
-            self.brokers.note(self.spec.group, _offsets_in(position))
+        if self.spec.group is not None:  # the brokers refuse offsets of topics that are gone
+            offsets = {at: offset for at, offset in _offsets_in(position).items() if at[0] in self._topics}
+            self.brokers.note(self.spec.group, offsets)
 
 
 def _name(at: Partition) -> str:
-    return f"{at[0]}-{at[1]}"
+    return partition_name(*at)
 
 
 def _partition(name: str) -> Partition:

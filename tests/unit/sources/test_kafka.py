@@ -11,6 +11,7 @@ from confluent_kafka.admin import NewPartitions
 from kafka_reading import FOR_EVER, all_rows, numbers, reader_of
 from source_contract import Feed, Grow, SourceContract, read
 from source_reading import end_of_batch
+from structlog.testing import capture_logs
 
 from penstock.errors import (
     ConfigError,
@@ -117,6 +118,72 @@ def test_a_topic_that_was_made_again_is_another_one(kafka: Any, topic: str) -> N
             ask()
 
 
+@pytest.mark.fault("F34")
+def test_a_topic_of_a_pattern_that_was_made_again_is_another_one(kafka: Any, topic: str) -> None:
+    """Whether a batch was read while it was gone or not; the job goes on where its pattern leaves the topic out."""
+    first, second = f"{topic}-a", f"{topic}-b"
+    for name in (first, second):
+        kafka.create(name)
+        kafka.produce(name, numbers(0))
+    reader = reader_of(kafka, pattern=f"{topic}-[a-z]")
+    before = end_of_batch(reader, None)
+    kafka.delete(second)
+    kafka.produce(first, numbers(1))
+    without = end_of_batch(reader, before)
+    assert read(reader, reader.span(before, without))["k"].to_pylist() == [1]
+    kafka.create(second)
+    kafka.produce(second, numbers(*range(5)))
+    for after in (before, without):
+        with pytest.raises(TopicReplaced, match=second):
+            reader.backlog(after)
+    kafka.produce(first, numbers(2))
+    narrower = reader_of(kafka, pattern=f"{topic}-a")
+    assert read(narrower, narrower.span(without, end_of_batch(narrower, without)))["k"].to_pylist() == [2]
+
+
+def test_a_group_follows_though_a_topic_is_gone(kafka: Any, topic: str) -> None:
+    """The brokers refuse offsets of what is not there; those of the others are written."""
+    first, second = f"{topic}-a", f"{topic}-b"
+    kafka.create(first)
+    kafka.create(second)
+    reader = reader_of(kafka, pattern=f"{topic}-[a-z]", group=f"group-{topic}")
+    before = end_of_batch(reader, None)
+    kafka.delete(second)
+    kafka.produce(first, numbers(1))
+    with capture_logs() as logs:
+        reader.ack(end_of_batch(reader, before))
+        groups = [ConsumerGroupTopicPartitions(f"group-{topic}")]
+
+        def shown() -> dict[str, int]:
+            answer = kafka.admin.list_consumer_group_offsets(groups)[f"group-{topic}"].result()
+            return {at.topic: at.offset for at in answer.topic_partitions}
+
+        assert until(shown, "the group's offsets") == {first: 1}
+        reader.ack(end_of_batch(reader, before))
+    assert logs == []
+
+
+def test_a_partition_that_was_left_out_begins_at_its_earliest(kafka: Any, topic: str) -> None:
+    """It is new to the job and not to the topic, so what it has lost before is no gap; what is lost after is one."""
+    kafka.create(topic, 2)
+    for partition in range(2):
+        kafka.produce(topic, numbers(0, 1, 2), partition)
+    some = reader_of(kafka, partitions={topic: [1]})
+    after = end_of_batch(some, None)
+    kafka.delete_before(topic, 0, 2)
+    reader = reader_of(kafka, topic)
+    every = end_of_batch(reader, after)
+    span = reader.span(after, every)
+    assert read(reader, span)["k"].to_pylist() == [2]
+    assert span["skipped"] == []
+    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result()
+    until(lambda: f"{topic}-2" in reader.backlog(every), "the new partition")
+    kafka.produce(topic, numbers(0, 1), 2)
+    kafka.delete_before(topic, 2, 1)
+    with pytest.raises(SourceGap, match=f"offset 0 of {topic}-2 is wanted"):
+        reader.backlog(every)
+
+
 @pytest.mark.fault("F35", "F36")
 def test_new_partitions_and_topics_are_read_from_their_earliest(kafka: Any, topic: str) -> None:
     """SEMANTICS 9.2, also where the job began at the latest; topics by a pattern that is the whole name."""
@@ -202,6 +269,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"topics": ["a"], "options": {"group.id": "x"}}, "'group.id'"),
     ({"topics": ["a"], "with_columns": ["offset"]}, "_offset"),
     ({"topics": ["a"], "splits": 0}, "splits is 0"),
+    ({"topics": ["a"], "max_record": 0}, "max_record is 0"),
     ({"topics": ["a", "a"]}, "one twice"),
     ({"topics": [""]}, "empty name"),
     ({"topics": ["a"], "start": "latest"}, "no Start"),
