@@ -21,7 +21,7 @@ from penstock.sources.formats.schema_registry import NotRegistered, SchemaRegist
 __all__ = ["Avro"]
 
 _HEADER = Struct(">bI")
-"""What stands before a record that was written by a schema of a registry: a zero, and the schema's id."""
+"""The bytes before a record whose schema is in a registry: a zero, and the schema's id."""
 
 
 @dataclass(frozen=True, slots=True)

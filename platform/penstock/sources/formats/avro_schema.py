@@ -56,8 +56,8 @@ class AvroSchema:
 def compiled(schema: SchemaText) -> AvroSchema:
     """Return a schema parsed.
 
-    Raises ConfigError for what is no schema of a record, and for one that a few bytes can keep busy without end: a
-    record in itself, or an array of items without bytes.
+    Raises ConfigError for what is no schema of a record. Neither is a record inside itself, nor an array of items
+    without bytes: a few bytes could keep a task busy without end.
     """
     try:
         from fastavro.schema import parse_schema
@@ -71,7 +71,7 @@ def compiled(schema: SchemaText) -> AvroSchema:
             root = parse_schema(parsed, named_schemas=names)
             plain = parse_schema(_plain(parsed), named_schemas=plain_names)
     except Exception as why:
-        raise ConfigError(f"no schema of Avro: {type(why).__name__}: {shortened(why)}") from why
+        raise ConfigError(f"no schema of Avro, {type(why).__name__}: {shortened(why)}") from why
     if not isinstance(root, dict) or root.get("type") != "record" or not root["fields"]:
         raise ConfigError("the schema of Avro is no record with fields")
     sizes = _Sizes(names)

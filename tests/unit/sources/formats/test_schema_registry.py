@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from avro_writing import encoded, record
@@ -11,10 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_server import RegistryServer
 
-from penstock.errors import EXIT_RETRY, ConfigError, SchemaNotFound, SourceRefused, SourceUnavailable
+from penstock.errors import (
+    EXIT_RETRY,
+    CertificateRefused,
+    ConfigError,
+    SchemaNotFound,
+    SourceRefused,
+    SourceUnavailable,
+)
 from penstock.sources.formats import schema_registry
 from penstock.sources.formats.avro import Avro
 from penstock.sources.formats.base import Decoded, Format
+from tools.certificates import Certificates
 
 FIRST = record(("id", "int"), ("name", "string"))
 SECOND = record(("id", "long"), ("name", "string"), ("more", ["null", "double"], None))
@@ -182,6 +191,19 @@ def test_a_user_that_the_registry_refuses_is_named() -> None:
         form = Avro(registry=registry.url, user="ann", **secret).opened(["orders"])
         assert form.columns().names == ["id", "name"]
         assert "s3cret" not in repr(form)
+
+
+@pytest.mark.remedy("PEN-SRC-016")
+def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the authority in REQUESTS_CA_BUNDLE the registry is asked."""
+    own = Certificates.made(tmp_path / "own")
+    with RegistryServer(tls=own.server_context).up() as registry:
+        registry.register("orders-value", FIRST)
+        form = Avro(registry=registry.url)
+        with pytest.raises(CertificateRefused, match="certificate verify failed"):
+            form.opened(["orders"])
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(own.authority))
+        assert form.opened(["orders"]).columns().names == ["id", "name"]
 
 
 def test_a_server_that_is_no_registry_is_named(registry: RegistryServer) -> None:
