@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from avro_writing import encoded
+from avro_writing import record as record_of
 from deltalake import DeltaTable
 from harness_jobs import plain
+from registry_server import RegistryServer
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.entries import Offsets
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import EXIT_RETRY, FixedRangeGone, SourceGap, SourceUnavailable, TopicNotFound, TopicReplaced
+from penstock.errors import (
+    EXIT_RETRY,
+    DecoderFailed,
+    FixedRangeGone,
+    SourceGap,
+    SourceUnavailable,
+    TopicNotFound,
+    TopicReplaced,
+)
 from penstock.graph.policies import OnGap
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
-from penstock.sources import Json, Kafka
+from penstock.sources import ArrowFunction, Avro, Json, Kafka
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.kafka_server import KafkaServer
@@ -191,3 +204,90 @@ def test_a_fixed_batch_whose_records_are_gone_is_planned_again(kafka: Any, topic
         h.restore(batch=0, job=job_of(kafka.address, topic, tmp_path, on_gap=OnGap.SKIP))
         h.batch()
     assert copied(tmp_path) == [(0, n) for n in (0, 3, 4)]
+
+
+def test_rows_in_quarantine_name_topic_partition_and_offset(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """SEMANTICS 9.3: of several topics, also of one that came later; and those that lack an event time."""
+    first, second = f"{topic}-a", f"{topic}-b"
+    job = Job("orders", partitions=1)
+    source = Kafka(pattern=f"{topic}-.", servers=kafka.address, format=Json("user string, at timestamp"))
+    job.source("orders", source, event_time="at", max_out_of_order=seconds(5)).write("rows", MemorySink())
+    job.quarantine("orders").write("bad", MemorySink())
+    kafka.create(second, 2)
+    kafka.produce(second, [record("a", 1), b"no JSON"], 1)
+    with Harness(job, tmp_path / "root") as h:
+        names = [(row["_topic_partition"], row["_position"]) for row in h.batch()["bad"]]
+        kafka.create(first)
+        kafka.produce(first, [record("a", 1), b'{"user": "b"}'])
+        kafka.produce(second, [b"no JSON"], 0)
+        rows = h.batch()["bad"]
+    assert names == [(f"{second}-1", 1)]
+    assert {(row["_topic_partition"], row["_position"], row["_reason"][:15]) for row in rows} == {
+        (f"{first}-0", 1, "null event time"), (f"{second}-0", 0, "no JSON object "),
+    }  # fmt: skip
+
+
+def halved(records: pa.Table) -> pa.Table:
+    """Return numbers halved; it raises for a record that is no number."""
+    return pa.table({"n": [int(value) // 2 for value in records["value"].to_pylist()]})
+
+
+def halved_if_numbers(records: pa.Table) -> pa.Table:
+    """Return numbers halved, and mark records that are none."""
+    numbers = [int(value) // 2 if value.isdigit() else None for value in records["value"].to_pylist()]
+    return pa.table({"n": numbers, "_error": [None if n is not None else "no number" for n in numbers]})
+
+
+@pytest.mark.fault("F48")
+@pytest.mark.remedy("PEN-SRC-015")
+def test_a_function_that_decodes_is_named_at_its_line(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """And commits nothing; corrected, it marks the record that it cannot take."""
+
+    def job_by(fn: Any) -> Job:
+        job = Job("orders", partitions=1)
+        job.source("orders", Kafka([topic], servers=kafka.address, format=ArrowFunction(fn, output="n int"))).write(
+            "rows", MemorySink()
+        )
+        job.quarantine("orders").select("_topic_partition", "_position", "_reason").write("bad", MemorySink())
+        return job
+
+    kafka.create(topic)
+    kafka.produce(topic, [b"8", b"x"])
+    line = halved.__code__.co_firstlineno + 2
+    with Harness(job_by(halved), tmp_path / "root") as h:
+        with pytest.raises(DecoderFailed, match=rf"ValueError: invalid literal.*{re.escape(__file__)}:{line}"):
+            h.batch()
+        h.restart(job_by(halved_if_numbers))
+        h.batch()
+        output = h.output()
+    assert [row["n"] for row in output["rows"]] == [4]
+    assert [tuple(row.values()) for row in output["bad"]] == [(f"{topic}-0", 1, "no number")]
+
+
+def test_records_of_a_registry_are_read_while_their_writer_changes(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """The columns are those of the schema at the start; a registry that is away ends the driver for a retry."""
+    first = record_of(("id", "int"), ("name", "string"))
+    second = record_of(("id", "int"), ("name", "string"), ("more", "double"))
+    registry = RegistryServer()
+    number = registry.register(f"{topic}-value", first)
+    kafka.create(topic)
+    kafka.produce(topic, [encoded(first, {"id": 1, "name": "a"}, number)])
+
+    def job() -> Job:
+        made = Job("orders", partitions=1)
+        source = Kafka([topic], servers=kafka.address, format=Avro(registry=registry.url))
+        made.source("orders", source).write("rows", MemorySink())
+        made.quarantine("orders").select("_position", "_reason").write("bad", MemorySink())
+        return made
+
+    with registry.up(), Harness(job(), tmp_path / "root") as h:
+        h.batch()
+        later = registry.register(f"{topic}-value", second)
+        row = {"id": 2, "name": "b", "more": 0.5}
+        kafka.produce(topic, [encoded(second, row, later), encoded(first, {"id": 3, "name": "c"}, 99)])
+        h.batch()
+        assert [(row["id"], row["name"]) for row in h.output()["rows"]] == [(1, "a"), (2, "b")]
+        (bad,) = h.output()["bad"]
+        assert (bad["_position"], "schema 99 of the registry" in bad["_reason"]) == (2, True)
+    with pytest.raises(SourceUnavailable, match=re.escape(registry.url)):
+        Harness(job(), tmp_path / "root").__enter__()
