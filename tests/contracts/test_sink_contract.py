@@ -9,15 +9,17 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from kafka_topics import records_in
 from sink_contract import CreatingContract, DeduplicatingContract, RepeatingContract, TruncatableContract, World
 from system_errors import OF_WRITES, name_of
 
 from penstock.errors import StorageUnavailable
-from penstock.sinks import Console, Delta, MemorySink
+from penstock.sinks import Console, Delivery, Delta, Json, Kafka, MemorySink, NewTopic
 from penstock.sinks.staged_files import stage_table
 
 
@@ -59,6 +61,45 @@ class TestDelta(CreatingContract, TruncatableContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> World:
         return delta_world(tmp_path)
+
+
+def kafka_world(kafka: Any, folder: Path, delivery: Delivery = Delivery.EXACTLY_ONCE) -> World:
+    """Return a topic of one partition for each number that the suite writes, by their column."""
+    topic = kafka.new_name()
+    sink = Kafka(
+        topic, servers=kafka.address, value=Encoded(), partition="k", delivery=delivery,
+        new_topic=NewTopic(partitions=16),
+    )  # fmt: skip
+    return World(sink, folder, lambda: [record.partition for record in records_in(kafka.address, topic)])
+
+
+class Encoded(Json):
+    """JSON of no columns: the partition of a record is all that the suite writes."""
+
+    def encode(self, rows: pa.Table) -> pa.Array:
+        return pa.repeat(pa.scalar("{}"), rows.num_rows)
+
+
+@pytest.mark.integration
+class TestKafka(CreatingContract, DeduplicatingContract):
+    """A topic, written in transactions."""
+
+    @pytest.fixture
+    def another(self, kafka: Any) -> Callable[[Path], World]:
+        return lambda folder: kafka_world(kafka, folder)
+
+    @pytest.fixture
+    def world(self, kafka: Any, tmp_path: Path) -> World:
+        return kafka_world(kafka, tmp_path)
+
+
+@pytest.mark.integration
+class TestKafkaAtLeastOnce(CreatingContract, RepeatingContract):
+    """A topic, written without transactions."""
+
+    @pytest.fixture
+    def world(self, kafka: Any, tmp_path: Path) -> World:
+        return kafka_world(kafka, tmp_path, Delivery.AT_LEAST_ONCE)
 
 
 class TestConsole(RepeatingContract):

@@ -349,3 +349,26 @@ class SinkBusy(SinkError):
 
     code = "PEN-SNK-010"
     remedy = "Give the sink room; the batch is committed and will be published at the next start."
+
+
+class SinkNotFound(SinkError, LookupError):
+    """The target of a sink does not exist, or the user may not describe it."""
+
+    code = "PEN-SNK-011"
+    remedy = "Create the topic, have the sink create it with new_topic=NewTopic(...), or correct its name."
+    exit_code = EXIT_PERSON
+
+
+class SinkDenied(SinkError, PermissionError):
+    """The server of a sink rejects the user or its settings."""
+
+    code = "PEN-SNK-012"
+    remedy = "Correct the credentials, the permissions or the options of the sink, then start again."
+    exit_code = EXIT_PERSON
+
+
+class RecordTooLarge(SinkValueRefused):
+    """A row is larger as a record than the topic allows; nothing was committed (F41)."""
+
+    code = "PEN-SNK-013"
+    remedy = "Raise max.message.bytes of the topic, or filter or shorten such rows; the batch is re-run."

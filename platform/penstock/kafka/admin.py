@@ -15,16 +15,19 @@ from penstock.kafka.client import LIBRDKAFKA, Trouble, trouble_of
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["AGAIN", "SECONDS", "Admin", "Topic"]
+__all__ = ["SECONDS", "Admin", "Offsets", "Partition", "Topic"]
 
 SECONDS = 15.0
 """How long one question to the brokers may take: an election of a leader takes less."""
-AGAIN = 0.1
+_AGAIN = 0.1
 _UNKNOWN_SECONDS = 3.0
 """How long a topic must be unknown to be believed gone."""
+Partition = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+Offsets = Mapping[Partition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Admin:
         # A topic that is new or moves is unknown to some brokers for a moment.
         asking = Retrying(
             retry=retry_if_exception_type(self.unavailable) | retry_if_result(lambda found: None in found.values()),
-            wait=wait_fixed(AGAIN),
+            wait=wait_fixed(_AGAIN),
             stop=stop_after_delay(_UNKNOWN_SECONDS),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome is not None else {},
         )
@@ -100,6 +103,40 @@ class Admin:
             for name, answer in sorted(asking(described).items())
             if answer is not None
         }
+
+    def offsets(
+        self, partitions: Collection[Partition], spec: Any, *, uncommitted: bool = False
+    ) -> dict[Partition, int]:
+        """Return an offset of each partition.
+
+        Args:
+            partitions: Those of topics that have just been described.
+            spec: Which offset, an `OffsetSpec` of confluent-kafka.
+            uncommitted: Whether records of transactions that are open count as well.
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        if not partitions:
+            return {}
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        # A partition that is new or moves has no leader for a moment.
+        asking = Retrying(
+            retry=retry_if_exception_type(self.unavailable),
+            wait=wait_fixed(_AGAIN),
+            stop=stop_after_delay(SECONDS),
+            reraise=True,
+        )
+        answers = asking(self._asked, {TopicPartition(*at): spec for at in partitions}, level)
+        return {(at.topic, at.partition): answer.offset for at, answer in answers.items()}
+
+    def _asked(self, wanted: dict[TopicPartition, Any], level: Any) -> dict[TopicPartition, Any]:
+        self._forget()
+        futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=SECONDS)
+        answers = {at: self._answer(future, f"{at.topic}-{at.partition}") for at, future in futures.items()}
+        unknown = [f"{at.topic}-{at.partition}" for at, answer in answers.items() if answer is None]
+        if unknown:  # its topic has just been described
+            raise self.unavailable("the brokers do not know the partition", where=unknown[0])
+        return answers
 
     def _answer(self, future: Future[Any], where: str) -> Any:
         """Return an answer, None for a topic that is not there."""

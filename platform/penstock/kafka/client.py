@@ -36,7 +36,7 @@ def trouble_of(error: KafkaError) -> Trouble:
     if code in {Codes.UNKNOWN_TOPIC_OR_PART, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION}:  # noqa: SLF001 - as above
         return Trouble.UNKNOWN
     if code in {
-        Codes._MSG_TIMED_OUT, Codes.NOT_ENOUGH_REPLICAS, Codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,  # noqa: SLF001
+        Codes.NOT_ENOUGH_REPLICAS, Codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         Codes.COORDINATOR_LOAD_IN_PROGRESS, Codes.COORDINATOR_NOT_AVAILABLE, Codes.NOT_COORDINATOR,
         Codes.CONCURRENT_TRANSACTIONS, Codes.UNSTABLE_OFFSET_COMMIT, Codes.THROTTLING_QUOTA_EXCEEDED,
     }:  # fmt: skip

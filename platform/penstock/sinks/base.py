@@ -151,6 +151,8 @@ class Sink(Protocol):
 
     The guarantee of a path is derived from it: exactly once with, at least once without.
     """
+    condition: str = ""
+    """Who sees each batch once, where that is not everybody, for `explain`: "readers with …"."""
     in_order: bool = False
     """The files hold the place of each row in order of arrival, and `read_staged` returns rows in that order."""
 

@@ -6,23 +6,19 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from penstock.errors import SourceError, SourceUnavailable
-from penstock.kafka.admin import AGAIN, SECONDS, Admin, Topic
+from penstock.kafka.admin import Admin, Offsets, Partition, Topic
 from penstock.sources.kafka_tasks import kafka_error
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import KafkaError, TopicPartition
+    from confluent_kafka import KafkaError
 
 __all__ = ["Brokers", "Offsets", "Partition", "Topic"]
 
 _log = structlog.get_logger(__name__)
-Partition = tuple[str, int]
-"""A topic and the number of one of its partitions."""
-Offsets = Mapping[Partition, int]
 
 
 class Brokers(Admin):
@@ -48,19 +44,19 @@ class Brokers(Admin):
         """Return the first offset that each partition has."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets(partitions, OffsetSpec.earliest())
+        return self.offsets(partitions, OffsetSpec.earliest(), uncommitted=self._read_uncommitted)
 
     def latest(self, partitions: Collection[Partition], *, uncommitted: bool = False) -> dict[Partition, int]:
         """Return the offset after the last that may be read; with `uncommitted` after the last that there is."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets(partitions, OffsetSpec.latest(), uncommitted=uncommitted)
+        return self.offsets(partitions, OffsetSpec.latest(), uncommitted=uncommitted or self._read_uncommitted)
 
     def at_time(self, partitions: Collection[Partition], millis: int) -> dict[Partition, int]:
         """Return the offset of the first record with this timestamp or a later one, -1 where there is none."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets(partitions, OffsetSpec.for_timestamp(millis))
+        return self.offsets(partitions, OffsetSpec.for_timestamp(millis), uncommitted=self._read_uncommitted)
 
     def note(self, group: str, offsets: Offsets) -> None:
         """Set the offsets of a consumer group. Nobody waits for the answer; the next call warns of one that failed."""
@@ -75,31 +71,3 @@ class Brokers(Admin):
         if noted:
             futures = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, noted)])
             self._noting = (warned, futures[group])
-
-    def _offsets(
-        self, partitions: Collection[Partition], spec: Any, *, uncommitted: bool = False
-    ) -> dict[Partition, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        if not partitions:
-            return {}
-        every = uncommitted or self._read_uncommitted
-        level = IsolationLevel.READ_UNCOMMITTED if every else IsolationLevel.READ_COMMITTED
-        # A partition that is new or moves has no leader for a moment.
-        asking = Retrying(
-            retry=retry_if_exception_type(SourceUnavailable),
-            wait=wait_fixed(AGAIN),
-            stop=stop_after_delay(SECONDS),
-            reraise=True,
-        )
-        answers = asking(self._asked, {TopicPartition(*at): spec for at in partitions}, level)
-        return {(at.topic, at.partition): answer.offset for at, answer in answers.items()}
-
-    def _asked(self, wanted: dict[TopicPartition, Any], level: Any) -> dict[TopicPartition, Any]:
-        self._forget()
-        futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=SECONDS)
-        answers = {at: self._answer(future, f"{at.topic}-{at.partition}") for at, future in futures.items()}
-        unknown = [f"{at.topic}-{at.partition}" for at, answer in answers.items() if answer is None]
-        if unknown:  # its topic has just been described
-            raise SourceUnavailable("the brokers do not know the partition", where=unknown[0])
-        return answers

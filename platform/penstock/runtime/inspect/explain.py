@@ -74,7 +74,8 @@ def guarantees(graph: JobGraph) -> Iterator[tuple[str, str]]:
     for node in graph.sinks:
         kind = type(node.sink).__name__
         if node.sink.deduplicates:
-            promise = f"exactly once: {kind} shows each batch once, however often it is published"
+            whom = f" for {node.sink.condition}" if node.sink.condition else ""
+            promise = f"exactly once{whom}: {kind} shows each batch once, however often it is published"
         else:
             repeated = "so a crash while publishing repeats it"
             promise = f"at least once: {kind} cannot tell whether it has a batch already, {repeated}"
