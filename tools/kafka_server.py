@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from penstock.runtime.spark.jars import ensure
 from penstock.runtime.spark.java import java_command
@@ -30,6 +37,7 @@ log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
 _PATIENCE = 60.0
+_SET = AlterConfigOpType.SET
 
 
 def _asking_for_passwords(users: Mapping[str, str], listener: str) -> dict[str, str]:
@@ -49,12 +57,12 @@ class KafkaServer:
 
     With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them. Each of them
     may do what no rule of access names. With `tls` that port is encrypted, and asks who has no password for a
-    certificate. `more` are further settings, `java` the options of Java.
+    certificate. `settings` are further ones of the broker, `java` the options of Java.
     """
 
     def __init__(
         self, folder: Path, *, users: Mapping[str, str] | None = None, tls: Certificates | None = None,
-        more: Mapping[str, Any] | None = None, java: Sequence[str] = BRIEF_JAVA,
+        settings: Mapping[str, Any] | None = None, java: Sequence[str] = BRIEF_JAVA,
     ) -> None:  # fmt: skip
         trouble = ensure(jars.KAFKA)
         assert not trouble, trouble
@@ -97,7 +105,7 @@ class KafkaServer:
                     f"{listener}.ssl.truststore.location": tls.authority,
                     f"{listener}.ssl.client.auth": "required" if users is None else "none",
                 }
-        self._settings |= more or {}
+        self._settings |= settings or {}
         self.process: subprocess.Popen[bytes]
 
     @property

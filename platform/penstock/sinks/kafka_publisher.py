@@ -188,12 +188,7 @@ class TransactionalPublisher(_KafkaPublisher):
         return None if topic is None else self._newest(app, topic)
 
     def _publish(self, app: str, batch: int, records: Sequence[Records]) -> None:
-        producer = self._producers.get(app)
-        if producer is None:
-            producer = _Transactions.begun(self._opened(**{"transactional.id": app}), app, self.target)
-        self._producers = {app: producer, **{known: p for known, p in self._producers.items() if known != app}}
-        while len(self._producers) > _APPS:
-            self._producers.popitem()
+        producer = self._open(app)
         seen = self._seen(app)
         if seen == batch:
             return
@@ -207,33 +202,47 @@ class TransactionalPublisher(_KafkaPublisher):
         with producer.transaction(batch, self.topic.id):
             self._produce(producer.producer, app, batch, records)
 
+    def _open(self, app: str) -> _Transactions:
+        """Return what has the transactional id of an app, as the newest of those that are kept."""
+        producer = self._producers.pop(app, None)
+        if producer is None:
+            producer = _Transactions.begun(self._opened(**{"transactional.id": app}), app, self.target)
+        self._producers[app] = producer
+        while len(self._producers) > _APPS:
+            del self._producers[next(iter(self._producers))]
+        return producer
+
     def _seen(self, app: str) -> int | None:
-        """Return the newest batch that the topic shows; raises SinkBehind where it does not show what it has shown."""
-        known = self._shown.get(app)
-        marker = self.brokers.marker(app, self.target.topic)
-        if marker is not None and marker.topic_id == self.topic.id and (known is None or marker.batch >= known):
-            return marker.batch
-        topic = self.brokers.topic(self.target.topic)
+        """Return the newest batch that the topic shows; raises SinkBehind where it does not show what it has shown.
+
+        The topic is asked for each time. The brokers delete the markers of a topic that is gone, but not at once.
+        """
+        known, topic = self._shown.get(app), self.brokers.topic(self.target.topic)
         if topic is None and known is None:
             raise SinkNotFound(f"there is no topic {self.target.topic!r}", where=self.brokers.servers)
         if topic is None or topic.id != self.topic.id:
-            lost = [] if known is None else [known]
             raise SinkBehind(
                 f"topic {self.target.topic!r} was deleted, and had batch {known} of this checkpoint",
                 where=self.brokers.servers,
                 shown=-1,
-                missing=lost,
+                missing=[] if known is None else [known],
             )
-        if known is not None:
+        shown = self._newest(app, topic) if known is None else self._marked(app, topic)
+        if known is not None and (shown is None or shown < known):
             log.warning("sink.marker_lost", topic=self.target.topic, group=app, batch=known)
             return known
-        return self._newest(app, topic)
+        return shown
 
     def _newest(self, app: str, topic: Topic) -> int | None:
+        """Return the newest batch that the topic shows, also where its marker is lost."""
         marker = self.brokers.marker(app, self.target.topic)
-        if marker is not None and marker.topic_id == topic.id:
-            return marker.batch
+        if marker is not None and marker.topic_id:  # of a topic of another id its batches are gone
+            return marker.batch if marker.topic_id == topic.id else None
         return newest_in_tail(self.brokers, self.target.config, self.target.topic, topic, app)
+
+    def _marked(self, app: str, topic: Topic) -> int | None:
+        marker = self.brokers.marker(app, self.target.topic)
+        return marker.batch if marker is not None and marker.topic_id == topic.id else None
 
 
 @dataclass(frozen=True, slots=True)

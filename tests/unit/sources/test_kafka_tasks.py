@@ -211,7 +211,7 @@ def test_a_record_that_is_too_large_is_a_bad_one(kafka: Any, topic: str) -> None
 def test_a_record_is_larger_than_librdkafka_takes_by_itself(tmp_path: Path) -> None:
     """A broker may take more than an answer may have by default, 100 MB: that would be asked for over and over."""
     more = {"message.max.bytes": 1 << 27, "socket.request.max.bytes": 1 << 28}
-    server = KafkaServer(tmp_path / "kafka", more=more, java=("-Xmx1g", "-XX:+UseSerialGC"))
+    server = KafkaServer(tmp_path / "kafka", settings=more, java=("-Xmx1g", "-XX:+UseSerialGC"))
     server.start()
     try:
         server.create("t")

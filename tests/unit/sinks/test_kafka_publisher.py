@@ -1,0 +1,373 @@
+"""A batch is in the topic once for readers of committed records, whoever died or was replaced (SEMANTICS 9.4-9.6)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka_topics import numbers_in, records_in
+from kafka_writing import APP, Writing
+
+from penstock.errors import (
+    RecordTooLarge,
+    SinkAhead,
+    SinkBehind,
+    SinkConflict,
+    SinkDenied,
+    SinkNotFound,
+    SinkRefused,
+    SinkUnavailable,
+    SinkValueRefused,
+)
+from penstock.sinks import Delivery, Raw, kafka_publisher
+from tools.kafka_server import KafkaServer
+from tools.waiting import until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def writing(kafka: Any, topic: str, tmp_path: Path) -> Writing:
+    """Return a sink of a topic with two partitions."""
+    kafka.create(topic, 2)
+    return Writing(tmp_path, topic, kafka)
+
+
+def shown(writing: Writing) -> list[int]:
+    return numbers_in(writing.sink.servers, writing.sink.topic)
+
+
+# --- drivers that come and go --------------------------------------------------------------------
+@pytest.mark.fault("F08")
+def test_a_driver_that_was_replaced_is_fenced(writing: Writing) -> None:
+    """FACTS 8: it cannot commit what it began, whatever it was about to write."""
+    old, new = writing.publisher(), writing.publisher()
+    old.publish(writing.batch(0, [0]))
+    new.publish(writing.batch(1, [1]))
+    old.publish(writing.batch(1, [1]))  # the group says that it is done
+    with pytest.raises(SinkConflict, match="another producer"):
+        old.publish(writing.batch(2, [99]))
+    new.publish(writing.batch(2, [2]))
+    assert shown(writing) == [0, 1, 2]
+
+
+@pytest.mark.fault("F08", "F31")
+def test_a_driver_that_sleeps_through_batches_learns_that_the_topic_is_ahead(writing: Writing) -> None:
+    """Before it begins a transaction."""
+    old, new = writing.publisher(), writing.publisher()
+    old.publish(writing.batch(0, [0]))
+    for batch in (1, 2):
+        new.publish(writing.batch(batch, [batch]))
+    with pytest.raises(SinkAhead, match=r"2.*1"):
+        old.publish(writing.batch(1, [99]))
+    assert shown(writing) == [0, 1, 2]
+
+
+KILLS = [
+    "init_transactions before", "init_transactions after", "begin_transaction after", "produce 3",
+    "send_offsets_to_transaction before", "send_offsets_to_transaction after", "commit_transaction before",
+    "commit_transaction during", "commit_transaction after",
+]  # fmt: skip
+
+
+@pytest.mark.fault("F01", "F54", "F58")
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_within_a_publication_doubles_and_loses_nothing(kill: str, writing: Writing) -> None:
+    """A process dies by SIGKILL at each step of the protocol; the next one publishes the same batch."""
+    writing.publisher().publish(writing.batch(0, [0, 1]))
+    publication = writing.batch(1, range(2, 40))
+    publication_facts = [publication.files[0].path, str(publication.files[0].size), publication.files[0].checksum]
+    program = [sys.executable, str(Path(__file__).parents[2] / "crash" / "killed_publisher.py")]
+    died = subprocess.run(
+        [*program, writing.sink.servers, writing.sink.topic, str(writing.staging), *publication_facts, *kill.split()],
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    next_run = writing.publisher()
+    assert next_run.version(APP) in ((0, 1) if "commit" in kill else (0,))
+    next_run.publish(publication)
+    next_run.publish(writing.batch(2, [40]))
+    assert shown(writing) == [*range(41)]
+    assert writing.publisher().version(APP) == 2
+
+
+@pytest.mark.fault("F58")
+def test_an_open_transaction_of_a_dead_driver_is_no_batch(writing: Writing) -> None:
+    """`version` neither fences nor waits for its end; publishing ends it, and readers never see it."""
+    writing.publisher().publish(writing.batch(0, [0]))
+    dead = writing.sink.open(writing.staging, None)
+    producer = dead._open(APP).producer
+    producer.begin_transaction()
+    producer.produce(writing.sink.topic, b'{"k": 99}')
+    assert producer.flush(30) == 0
+    assert writing.publisher().version(APP) == 0
+    alive = writing.publisher()
+    alive.publish(writing.batch(1, [1]))
+    with pytest.raises(KafkaException, match="_FENCED"):
+        producer.commit_transaction(30)
+    assert shown(writing) == [0, 1]
+
+
+# --- what the brokers forget ---------------------------------------------------------------------
+def forget(kafka: Any, topic: str, how: str) -> None:
+    """Have the brokers forget which batch the topic has, as after a week without one, or a tool."""
+    if how == "deleted":
+        kafka.admin.delete_consumer_groups([APP])[APP].result()
+    else:
+        reset = ConsumerGroupTopicPartitions(APP, [TopicPartition(topic, 0, 0)])
+        kafka.admin.alter_consumer_group_offsets([reset])[APP].result()
+
+
+@pytest.mark.fault("F58")
+@pytest.mark.parametrize("how", ["deleted", "reset"])
+@pytest.mark.parametrize("alive", [True, False], ids=["while it runs", "between two runs"])
+def test_a_group_that_is_lost_doubles_nothing(kafka: Any, writing: Writing, how: str, *, alive: bool) -> None:
+    """The records at the end of the topic say in their headers which batch it shows."""
+    publisher = writing.publisher()
+    for batch in range(3):
+        publisher.publish(writing.batch(batch, [batch]))
+    kafka.produce(writing.sink.topic, [b'{"k": 50}'], 1)  # somebody else's record
+    forget(kafka, writing.sink.topic, how)
+    publisher = publisher if alive else writing.publisher()
+    assert publisher.version(APP) == 2
+    publisher.publish(writing.batch(2, [2]))
+    publisher.publish(writing.batch(3, [3]))
+    assert shown(writing) == [0, 1, 2, 3, 50]
+    assert writing.publisher().version(APP) == 3
+
+
+def is_forgotten(servers: str) -> bool:
+    """Return whether the broker has written that it knows the transactional id no longer."""
+    written = records_in(servers, "__transaction_state", isolation="read_uncommitted")
+    return [record.value for record in written if APP.encode() in (record.key or b"")][-1] is None
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["idle", "after a crash"])
+def test_a_transactional_id_that_expired_is_taken_again(tmp_path: Path, *, clean: bool) -> None:
+    """The brokers forget one that nobody uses for a week; here for a moment."""
+    server = KafkaServer(
+        tmp_path / "kafka",
+        settings={
+            "transactional.id.expiration.ms": 200,
+            "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
+            "producer.id.expiration.ms": 200,
+            "producer.id.expiration.check.interval.ms": 100,
+        },
+    )
+    server.start()
+    try:
+        server.create("t")
+        writing = Writing(tmp_path, "t", server)
+        publisher = writing.publisher()
+        publisher.publish(writing.batch(0, [0]))
+        until(lambda: is_forgotten(server.address), "the transactional id to expire")
+        publisher = publisher if clean else writing.publisher()
+        publisher.publish(writing.batch(0, [0]))
+        publisher.publish(writing.batch(1, [1]))
+        assert shown(writing) == [0, 1]
+    finally:
+        server.end()
+
+
+@pytest.mark.fault("F70")
+def test_a_topic_that_was_created_again_is_behind(kafka: Any, writing: Writing) -> None:
+    """SEMANTICS 9.5: its rows are gone, and the new topic does not get the next batch as if nothing had been."""
+    topic, publisher = writing.sink.topic, writing.publisher()
+    publisher.publish(writing.batch(4, [4]))
+    kafka.delete(topic)
+    with pytest.raises(SinkBehind, match="deleted") as gone:
+        publisher.publish(writing.batch(5, [5]))
+    assert (gone.value.shown, gone.value.missing) == (-1, [4])
+    kafka.create(topic)
+    with pytest.raises(SinkBehind, match="deleted"):
+        publisher.publish(writing.batch(5, [5]))
+    next_run = writing.publisher()
+    assert next_run.version(APP) is None
+    next_run.publish(writing.batch(4, [4]))
+    assert shown(writing) == [4]
+
+
+def test_a_topic_that_is_gone_before_the_first_batch_is_named(kafka: Any, writing: Writing) -> None:
+    """Between the start and a batch."""
+    kafka.delete(writing.sink.topic)
+    publisher = writing.publisher()
+    assert publisher.version(APP) is None
+    with pytest.raises(SinkNotFound, match=writing.sink.topic):
+        publisher.publish(writing.batch(0, [0]))
+
+
+# --- rows that do not fit ------------------------------------------------------------------------
+@pytest.mark.fault("F41")
+@pytest.mark.remedy("PEN-SNK-013")
+def test_a_record_is_refused_before_the_commit_if_the_topic_would_refuse_it(
+    kafka: Any, topic: str, tmp_path: Path
+) -> None:
+    """SEMANTICS 9.6: what is let through is taken, to the byte; once the topic takes more, the row is."""
+    kafka.create(topic, **{"max.message.bytes": "3000"})
+    writing = Writing(tmp_path, topic, kafka, value=Raw("v"), partition="p")
+
+    def staged(size: int) -> Any:
+        return writing.stage(pa.table({"v": [b"x" * size], "p": pa.array([0], pa.int64())}))
+
+    publisher = writing.publisher()
+    fits = max(size for size in range(2_400, 3_001) if not refuses(publisher, staged(size)))
+    assert fits > 2_500
+    small = writing.stage(pa.table({"v": [b"y"] * 500, "p": pa.array([0] * 500, pa.int64())}))
+    publisher.publish(writing.of(0, staged(fits), small, staged(fits)))
+    with pytest.raises(RecordTooLarge, match="3,000"):
+        publisher.refuse_values([staged(fits + 1)])
+    kafka.configure(topic, **{"max.message.bytes": "9000"})
+    publisher = writing.publisher()
+    publisher.refuse_values([staged(8_000)])
+    publisher.publish(writing.of(1, staged(8_000)))
+    assert sorted(len(r.value or b"") for r in records_in(kafka.address, topic)) == [1] * 500 + [fits, fits, 8_000]
+
+
+def refuses(publisher: Any, file: Any) -> bool:
+    """Return whether a publisher refuses a file before its commit."""
+    try:
+        publisher.refuse_values([file])
+    except RecordTooLarge:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_what_a_topic_refuses_after_the_commit_is_named(
+    kafka: Any, topic: str, tmp_path: Path, delivery: Delivery
+) -> None:
+    """SEMANTICS 9.6: where its limit was lowered since. Nothing of the batch is visible in a transaction."""
+    kafka.create(topic, **{"max.message.bytes": "9000"})
+    writing = Writing(tmp_path, topic, kafka, value=Raw("v"), delivery=delivery)
+    publisher = writing.publisher()
+    file = writing.stage(pa.table({"v": [b"x" * 5_000]}))
+    publisher.refuse_values([file])
+    kafka.configure(topic, **{"max.message.bytes": "3000"})
+    with pytest.raises(SinkRefused, match="MSG_SIZE_TOO_LARGE"):
+        publisher.publish(writing.of(0, file))
+    assert records_in(kafka.address, topic) == []
+
+
+def test_rows_that_json_cannot_hold_are_refused_before_the_commit(writing: Writing) -> None:
+    """SEMANTICS 9.6; and those that were encoded for that are published without another encoding."""
+    publisher = writing.publisher()
+    with pytest.raises(SinkValueRefused, match="'v'"):
+        publisher.refuse_values([writing.stage(pa.table({"v": [float("nan")]}))])
+    file = writing.stage(pa.table({"k": [1, 2]}))
+    publisher.refuse_values([file])
+    publisher.publish(writing.of(0, file))
+    assert shown(writing) == [1, 2]
+
+
+def test_rows_that_were_encoded_and_never_committed_are_not_published(writing: Writing) -> None:
+    """A batch may be computed again after the encoding, and stage other files."""
+    publisher = writing.publisher()
+    publisher.refuse_values([writing.stage(pa.table({"k": [99]}))])
+    publisher.publish(writing.batch(0, [1]))
+    assert shown(writing) == [1]
+
+
+# --- brokers that are away -----------------------------------------------------------------------
+@pytest.mark.fault("F57", "F58")
+@pytest.mark.remedy("PEN-SNK-009")
+@pytest.mark.sample(seconds=60)
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_broker_that_goes_pauses_the_stream_and_loses_nothing(tmp_path: Path, how: str, delivery: Delivery) -> None:
+    """After the patience of one transaction; once it is back the next run publishes the batch."""
+    server = KafkaServer(tmp_path / "kafka")
+    server.start()
+    try:
+        server.create("t", 2)
+        options = {"transaction.timeout.ms": 4_000, "message.timeout.ms": 4_000}
+        writing = Writing(tmp_path, "t", server, options=options, delivery=delivery)
+        publisher = writing.publisher()
+        publisher.publish(writing.batch(0, [0]))
+        (server.kill if how == "killed" else server.freeze)()
+        with pytest.raises(SinkUnavailable) as away:
+            publisher.publish(writing.batch(1, range(1, 50)))
+        assert away.value.exit_code == 75
+        if how == "killed":
+            server.start_broker()
+        else:
+            server.thaw()
+        server.wait()
+        next_run = writing.publisher()
+        next_run.publish(writing.batch(1, range(1, 50)))
+        next_run.publish(writing.batch(2, [50]))
+        read = shown(writing)
+        assert sorted(set(read)) == [*range(51)]
+        assert len(read) == 51 or delivery is Delivery.AT_LEAST_ONCE
+    finally:
+        server.end()
+
+
+@pytest.mark.remedy("PEN-SNK-012")
+def test_a_user_that_the_brokers_refuse_is_named(tmp_path: Path) -> None:
+    """At the start; with the right password the topic is written."""
+    server = KafkaServer(tmp_path / "kafka", users={"ann": "secret"})
+    server.start()
+    try:
+        server.create("t")
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+        schema = pa.schema([("k", pa.int64())])
+        wrong = Writing(tmp_path, "t", server, servers=server.guarded, options={**login, "sasl.password": "wrong"})
+        with pytest.raises(SinkDenied, match="AUTHENTICATION"):
+            wrong.sink.check(schema)
+        let_in = Writing(tmp_path, "t", server, servers=server.guarded, options={**login, "sasl.password": "secret"})
+        let_in.sink.check(schema)
+        let_in.publisher().publish(let_in.batch(0, [1]))
+        assert numbers_in(server.address, "t") == [1]
+    finally:
+        server.end()
+
+
+# --- as a law --------------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_apps_share_a_topic_whatever_becomes_of_their_groups(kafka: Any, tmp_path_factory: Any) -> None:
+    """Two jobs, publishers that live or die, groups that are lost in between: each batch of each once, in its order."""
+    steps = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.booleans(), st.booleans()), min_size=1, max_size=8)
+
+    @settings(max_examples=examples(8))
+    @given(steps)
+    def law(plan: list[tuple[str, bool, bool]]) -> None:
+        topic = kafka.new_name()
+        kafka.create(topic, 2)
+        writing = Writing(tmp_path_factory.mktemp("law"), topic, kafka)
+        apps = {name: f"{topic}-{name}/out" for name in "ab"}
+        publisher, expected = writing.publisher(), {name: list[int]() for name in apps}
+        for number, (name, dies, loses) in enumerate(plan):
+            publication = writing.batch(number, [number], app=apps[name])
+            publisher.publish(publication)
+            expected[name].append(number)
+            if loses:
+                kafka.admin.delete_consumer_groups([apps[name]])[apps[name]].result()
+            publisher = writing.publisher() if dies else publisher
+            publisher.publish(publication)
+        records = records_in(kafka.address, topic)
+        for name, app in apps.items():
+            own = [json.loads(r.value or b"")["k"] for r in records if r.headers["penstock-app"] == app.encode()]
+            assert sorted(own) == expected[name]
+
+    law()
+
+
+def test_a_publisher_keeps_few_producers(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each release of held rows has an app of its own, and a producer has threads and connections."""
+    monkeypatch.setattr(kafka_publisher, "_APPS", 2)
+    publisher = writing.publisher()
+    for number in range(5):
+        publisher.publish(writing.batch(number, [number], app=f"{APP}/held/{number}"))
+    assert len(publisher._producers) == 2
+    assert shown(writing) == [0, 1, 2, 3, 4]
