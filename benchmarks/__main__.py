@@ -7,7 +7,17 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import beside_spark, cluster, data_checkpoints, harness, keyed_state, restart, slides, steady
+from benchmarks import (
+    beside_spark,
+    cluster,
+    data_checkpoints,
+    harness,
+    kafka_sink,
+    keyed_state,
+    restart,
+    slides,
+    steady,
+)
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
 from penstock.runtime.spark.session import open_session
@@ -25,6 +35,7 @@ PROGRAMS = {
     "restart": restart.run_restart,
     "steady": steady.run_steady,
     "harness": harness.run_harness,
+    "kafka-sink": kafka_sink.run_kafka_sink,
 }
 
 

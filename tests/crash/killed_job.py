@@ -2,8 +2,9 @@
 
     python killed_job.py FOLDER [STAGE WHEN BATCH]
 
-FOLDER holds the input, the checkpoint and the tables; with a file `hdfs`, the checkpoint is at the URL in it. With a hook of the loop the process sends itself SIGKILL there;
-with the stage `task` a task of the batch kills its driver, from inside the Spark job.
+FOLDER holds the input, the checkpoint and the tables; with a file `hdfs`, the checkpoint is at the URL in it. With a
+file `kafka`, which names brokers and a topic, the rows go into that topic as well. With a hook of the loop the process
+sends itself SIGKILL there; with the stage `task` a task of the batch kills its driver, from inside the Spark job.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 from penstock.runtime.spark.session import open_session
-from penstock.sinks import Delta
+from penstock.sinks import Delta, Kafka
 from penstock.sources import FileReplay
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible
@@ -77,6 +78,9 @@ def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
     if kill is not None and kill[0] == "task":
         rows = rows.transform("kill", killing(folder / "marker", os.getpid(), kill[2]))
     rows.write("raw", Delta(folder / "raw"))
+    if (folder / "kafka").exists():
+        servers, topic = (folder / "kafka").read_text().split()
+        rows.write("topic", Kafka(topic, servers=servers, key="user"))
     windows = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
     windows.aggregate(n=agg.count(), ids=agg.sum("id")).write("windows", Delta(folder / "windows"))
     return job

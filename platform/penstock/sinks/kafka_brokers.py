@@ -115,7 +115,7 @@ class SinkBrokers(Admin):
     def marker(self, app: str, topic: str) -> Marker | None:
         """Return the newest batch that the group of an app says it has published, None for none.
 
-        A transaction may be open that changes it. One that ends soon is waited for. Of one that stays open, as a dead
+        A transaction may be open that changes it. If it ends soon, this waits for it. Of one that stays open, as a dead
         driver leaves it, nothing counts.
         """
         until = time.monotonic() + _STABLE

@@ -21,7 +21,7 @@ OVERHEAD = 128
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of some rows, in their order: binary keys and values, int32 partitions; null is for none."""
+    """Records of some rows, in their order. Keys and values are binary, partitions int32, and null is for none."""
 
     keys: pa.Array
     values: pa.Array

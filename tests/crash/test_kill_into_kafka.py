@@ -1,0 +1,46 @@
+"""kill -9 for real of drivers that write into Kafka: each dies at a point of its own, and the topic has each row once.
+
+The job is that of `killed_job`, with a topic beside its tables.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import killed_job
+import pytest
+from kafka_topics import records_in
+from test_kill import finished, rows, run
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+KILLS = [
+    ("Compute", "after", 1),
+    ("CommitBatch", "after", 2),
+    ("PublishSinks", "published raw", 3),
+    ("PublishSinks", "published topic", 4),
+]
+
+
+@pytest.mark.sample(seconds=90)
+@pytest.mark.fault("F01", "F54", "F55")
+def test_each_row_is_in_the_topic_once(kafka: Any, tmp_path: Path, spark: Any) -> None:
+    """As in the table beside it; each batch has its rows, and the batches come in their order."""
+    topic = f"killed-{secrets.token_hex(4)}"
+    kafka.create(topic)
+    killed_job.make_input(tmp_path)
+    (tmp_path / "kafka").write_text(f"{kafka.address} {topic}")
+    for kill in KILLS:
+        run(tmp_path, *kill)
+    assert finished(tmp_path, spark)
+    records = records_in(kafka.address, topic)
+    ids = [json.loads(record.value or b"")["id"] for record in records]
+    assert Counter(ids) == Counter(range(killed_job.ROWS))
+    assert rows(tmp_path / "raw").total() == killed_job.ROWS
+    batches = [int(record.headers["penstock-batch"]) for record in records]
+    assert batches == sorted(batches)
+    assert [id_ // killed_job.A_BATCH for id_ in ids] == batches
