@@ -147,6 +147,27 @@ def test_a_group_that_is_lost_doubles_nothing(kafka: Any, writing: Writing, how:
     assert writing.publisher().version(APP) == 3
 
 
+@pytest.mark.soak
+@pytest.mark.fault("F58")
+def test_a_marker_that_expired_doubles_nothing(tmp_path: Path) -> None:
+    """As where it is deleted: brokers expire it after a week without a batch, and after a minute at the earliest."""
+    settings = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 200}
+    server = KafkaServer(tmp_path / "kafka", settings=settings)
+    server.start()
+    try:
+        server.create("t")
+        writing = Writing(tmp_path, "t", server)
+        publisher = writing.publisher()
+        publisher.publish(writing.batch(6, [6]))
+        until(lambda: publisher.brokers.marker(APP, "t") is None, "the marker to expire", seconds=150)
+        for each in (publisher, writing.publisher()):
+            assert each.version(APP) == 6
+            each.publish(writing.batch(6, [6]))
+        assert shown(writing) == [6]
+    finally:
+        server.end()
+
+
 def is_forgotten(servers: str) -> bool:
     """Return whether the broker has written that it knows the transactional id no longer."""
     written = records_in(servers, "__transaction_state", isolation="read_uncommitted")
@@ -172,9 +193,10 @@ def test_a_transactional_id_that_expired_is_taken_again(tmp_path: Path, *, clean
         publisher = writing.publisher()
         publisher.publish(writing.batch(0, [0]))
         until(lambda: is_forgotten(server.address), "the transactional id to expire")
-        publisher = publisher if clean else writing.publisher()
+        before, publisher = publisher._producers[APP], publisher if clean else writing.publisher()
         publisher.publish(writing.batch(0, [0]))
         publisher.publish(writing.batch(1, [1]))
+        assert publisher._producers[APP] is not before
         assert shown(writing) == [0, 1]
     finally:
         server.end()
