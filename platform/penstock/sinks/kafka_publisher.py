@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,10 @@ from penstock.errors import SinkAhead, SinkBehind, SinkNotFound, SinkUnavailable
 from penstock.kafka.admin import Topic
 from penstock.kafka.client import LIBRDKAFKA
 from penstock.sinks.base import Publication, Publisher, Staged
-from penstock.sinks.kafka_brokers import SinkBrokers, sink_error, without_producing
+from penstock.sinks.kafka_brokers import SinkBrokers, sink_error
 from penstock.sinks.kafka_records import Records, RowLayout
 from penstock.sinks.kafka_tail import APP, BATCH, newest_in_tail
+from penstock.sinks.kafka_transactions import Transactions
 from penstock.sinks.staged_files import read_staged
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class TransactionalPublisher(_KafkaPublisher):
 
     def __init__(self, target: Target, staging: CheckpointFolder) -> None:
         super().__init__(target, staging)
-        self._producers: dict[str, _Transactions] = {}
+        self._producers: dict[str, Transactions] = {}
         self._shown: dict[str, int] = {}
 
     def publish(self, publication: Publication) -> None:
@@ -188,7 +188,7 @@ class TransactionalPublisher(_KafkaPublisher):
         return None if topic is None else self._newest(app, topic)
 
     def _publish(self, app: str, batch: int, records: Sequence[Records]) -> None:
-        producer = self._open(app)
+        transactions = self._open(app)
         seen = self._seen(app)
         if seen == batch:
             return
@@ -199,14 +199,16 @@ class TransactionalPublisher(_KafkaPublisher):
                 seen=seen,
                 batch=batch,
             )
-        with producer.transaction(batch, self.topic.id):
-            self._produce(producer.producer, app, batch, records)
+        with transactions.transaction(batch, self.topic.id) as producer:
+            self._produce(producer, app, batch, records)
 
-    def _open(self, app: str) -> _Transactions:
+    def _open(self, app: str) -> Transactions:
         """Return what has the transactional id of an app, as the newest of those that are kept."""
-        producer = self._producers.pop(app, None)
+        target, producer = self.target, self._producers.pop(app, None)
         if producer is None:
-            producer = _Transactions.begun(self._opened(**{"transactional.id": app}), app, self.target)
+            producer = Transactions.begun(
+                self._opened(**{"transactional.id": app}), app, target.topic, target.config, target.patience
+            )
         self._producers[app] = producer
         while len(self._producers) > _APPS:
             del self._producers[next(iter(self._producers))]
@@ -245,58 +247,6 @@ class TransactionalPublisher(_KafkaPublisher):
         return marker.batch if marker is not None and marker.topic_id == topic.id else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Transactions:
-    """A producer that has a transactional id, and what its group is to librdkafka."""
-
-    producer: Producer
-    group: Any
-    target: Target
-
-    @classmethod
-    def begun(cls, producer: Producer, app: str, target: Target) -> _Transactions:
-        """Take the transactional id; returns when no transaction of it is open."""
-        from confluent_kafka import Consumer
-
-        producer.init_transactions(target.patience)
-        consumer = Consumer({**without_producing(target.config), "group.id": app}, logger=LIBRDKAFKA)
-        try:
-            return cls(producer, consumer.consumer_group_metadata(), target)
-        finally:
-            consumer.close()
-
-    def transaction(self, batch: int, topic_id: str) -> _Transaction:
-        """Return a block whose records become visible with the batch as the group's offset, or not at all."""
-        return _Transaction(self, batch, topic_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _Transaction:
-    of: _Transactions
-    batch: int
-    topic_id: str
-
-    def __enter__(self) -> None:
-        self.of.producer.begin_transaction()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        from confluent_kafka import KafkaException, TopicPartition
-
-        producer, patience = self.of.producer, self.of.target.patience
-        try:
-            if kind is None:
-                offset = TopicPartition(self.of.target.topic, 0, self.batch, self.topic_id)
-                producer.send_offsets_to_transaction([offset], self.of.group, patience)
-                producer.commit_transaction(patience)
-        except KafkaException as why:
-            kind = type(why)
-            raise
-        finally:
-            if kind is not None:  # readers need not wait for it until it times out; where that fails, they do
-                with suppress(KafkaException):
-                    producer.abort_transaction(_ABORTING)
-
-
 class PlainPublisher(_KafkaPublisher):
     """Publish without transactions: a batch that is published again is there again."""
 
@@ -330,7 +280,6 @@ class PlainPublisher(_KafkaPublisher):
         return None
 
 
-_ABORTING = 5.0
 _PRODUCING: Mapping[str, Any] = {
     "linger.ms": 5,
     "partitioner": "murmur2_random",  # as clients in Java choose, so that their joins by partition meet

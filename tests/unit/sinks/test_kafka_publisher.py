@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,9 +17,7 @@ from kafka_writing import APP, Writing
 
 from penstock.errors import (
     RecordTooLarge,
-    SinkAhead,
     SinkBehind,
-    SinkConflict,
     SinkDenied,
     SinkNotFound,
     SinkRefused,
@@ -45,78 +40,6 @@ def writing(kafka: Any, topic: str, tmp_path: Path) -> Writing:
 
 def shown(writing: Writing) -> list[int]:
     return numbers_in(writing.sink.servers, writing.sink.topic)
-
-
-# --- drivers that come and go --------------------------------------------------------------------
-@pytest.mark.fault("F08")
-def test_a_driver_that_was_replaced_is_fenced(writing: Writing) -> None:
-    """FACTS 8: it cannot commit what it began, whatever it was about to write."""
-    old, new = writing.publisher(), writing.publisher()
-    old.publish(writing.batch(0, [0]))
-    new.publish(writing.batch(1, [1]))
-    old.publish(writing.batch(1, [1]))  # the group says that it is done
-    with pytest.raises(SinkConflict, match="another producer"):
-        old.publish(writing.batch(2, [99]))
-    new.publish(writing.batch(2, [2]))
-    assert shown(writing) == [0, 1, 2]
-
-
-@pytest.mark.fault("F08", "F31")
-def test_a_driver_that_sleeps_through_batches_learns_that_the_topic_is_ahead(writing: Writing) -> None:
-    """Before it begins a transaction."""
-    old, new = writing.publisher(), writing.publisher()
-    old.publish(writing.batch(0, [0]))
-    for batch in (1, 2):
-        new.publish(writing.batch(batch, [batch]))
-    with pytest.raises(SinkAhead, match=r"2.*1"):
-        old.publish(writing.batch(1, [99]))
-    assert shown(writing) == [0, 1, 2]
-
-
-KILLS = [
-    "init_transactions before", "init_transactions after", "begin_transaction after", "produce 3",
-    "send_offsets_to_transaction before", "send_offsets_to_transaction after", "commit_transaction before",
-    "commit_transaction during", "commit_transaction after",
-]  # fmt: skip
-
-
-@pytest.mark.fault("F01", "F54", "F58")
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("kill", KILLS)
-def test_a_kill_within_a_publication_doubles_and_loses_nothing(kill: str, writing: Writing) -> None:
-    """A process dies by SIGKILL at each step of the protocol; the next one publishes the same batch."""
-    writing.publisher().publish(writing.batch(0, [0, 1]))
-    publication = writing.batch(1, range(2, 40))
-    publication_facts = [publication.files[0].path, str(publication.files[0].size), publication.files[0].checksum]
-    program = [sys.executable, str(Path(__file__).parents[2] / "crash" / "killed_publisher.py")]
-    died = subprocess.run(
-        [*program, writing.sink.servers, writing.sink.topic, str(writing.staging), *publication_facts, *kill.split()],
-        check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    next_run = writing.publisher()
-    assert next_run.version(APP) in ((0, 1) if "commit" in kill else (0,))
-    next_run.publish(publication)
-    next_run.publish(writing.batch(2, [40]))
-    assert shown(writing) == [*range(41)]
-    assert writing.publisher().version(APP) == 2
-
-
-@pytest.mark.fault("F58")
-def test_an_open_transaction_of_a_dead_driver_is_no_batch(writing: Writing) -> None:
-    """`version` neither fences nor waits for its end; publishing ends it, and readers never see it."""
-    writing.publisher().publish(writing.batch(0, [0]))
-    dead = writing.sink.open(writing.staging, None)
-    producer = dead._open(APP).producer
-    producer.begin_transaction()
-    producer.produce(writing.sink.topic, b'{"k": 99}')
-    assert producer.flush(30) == 0
-    assert writing.publisher().version(APP) == 0
-    alive = writing.publisher()
-    alive.publish(writing.batch(1, [1]))
-    with pytest.raises(KafkaException, match="_FENCED"):
-        producer.commit_transaction(30)
-    assert shown(writing) == [0, 1]
 
 
 # --- what the brokers forget ---------------------------------------------------------------------
@@ -164,40 +87,6 @@ def test_a_marker_that_expired_doubles_nothing(tmp_path: Path) -> None:
             assert each.version(APP) == 6
             each.publish(writing.batch(6, [6]))
         assert shown(writing) == [6]
-    finally:
-        server.end()
-
-
-def is_forgotten(servers: str) -> bool:
-    """Return whether the broker has written that it knows the transactional id no longer."""
-    written = records_in(servers, "__transaction_state", isolation="read_uncommitted")
-    return [record.value for record in written if APP.encode() in (record.key or b"")][-1] is None
-
-
-@pytest.mark.parametrize("clean", [True, False], ids=["idle", "after a crash"])
-def test_a_transactional_id_that_expired_is_taken_again(tmp_path: Path, *, clean: bool) -> None:
-    """The brokers forget one that nobody uses for a week; here for a moment."""
-    server = KafkaServer(
-        tmp_path / "kafka",
-        settings={
-            "transactional.id.expiration.ms": 200,
-            "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
-            "producer.id.expiration.ms": 200,
-            "producer.id.expiration.check.interval.ms": 100,
-        },
-    )
-    server.start()
-    try:
-        server.create("t")
-        writing = Writing(tmp_path, "t", server)
-        publisher = writing.publisher()
-        publisher.publish(writing.batch(0, [0]))
-        until(lambda: is_forgotten(server.address), "the transactional id to expire")
-        before, publisher = publisher._producers[APP], publisher if clean else writing.publisher()
-        publisher.publish(writing.batch(0, [0]))
-        publisher.publish(writing.batch(1, [1]))
-        assert publisher._producers[APP] is not before
-        assert shown(writing) == [0, 1]
     finally:
         server.end()
 
