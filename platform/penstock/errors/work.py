@@ -194,6 +194,60 @@ class SchemaNotFound(SourceError, LookupError):
     remedy = "Register a schema for the subject, or give the format the schema= or the subject= to read by."
 
 
+class FolderUnreadable(SourceError, PermissionError):
+    """A folder or a file of a source may not be read, or not be changed as the job wants it."""
+
+    code = "PEN-SRC-020"
+    remedy = "Give the user of the job read permission, and with afterwards= write permission on the folder as well."
+
+
+class FileChanged(SourceChanged):
+    """A file of a batch that is fixed and not committed was written again."""
+
+    code = "PEN-SRC-021"
+    remedy = (
+        "Put the file back with its time and length, or restore the newest checkpoint: the batch is planned again, "
+        "with the files that are there."
+    )
+
+
+class FileVanished(SourceChanged, FileNotFoundError):
+    """A file of a batch that is fixed and not committed is gone."""
+
+    code = "PEN-SRC-022"
+    remedy = (
+        "Put the file back with its time and length, or restore the newest checkpoint: the batch is planned again, "
+        "without the file."
+    )
+
+
+class ColumnsChanged(SourceError, ValueError):
+    """A file has a column that the source does not know, or lacks one."""
+
+    code = "PEN-SRC-023"
+    remedy = (
+        "Correct the columns of the source, or say what such a file means: on_new_column=OnNewColumn.IGNORE, "
+        "on_missing_column=OnMissingColumn.NULLS."
+    )
+
+
+class InputUnreadable(FileUnreadable):
+    """A file of a folder that is read cannot be split into records, or has another type in a column."""
+
+    code = "PEN-SRC-024"
+    remedy = (
+        "Set on_unreadable=OnUnreadable.QUARANTINE, which makes one bad record of it, or remove the file and restore "
+        "the newest checkpoint."
+    )
+
+
+class ColumnsForgotten(SourceChanged):
+    """The first file of a folder has other columns than the one that the job took its columns from."""
+
+    code = "PEN-SRC-025"
+    remedy = "Give the format the columns that the message names, as DDL."
+
+
 class UserFunctionError(PenstockError):
     """A function or an expression of the job raised."""
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["BadRecord", "LatenessRule", "MaxRate", "OnEnd", "OnError", "OnFail", "OnGap"]
+__all__ = [
+    "Afterwards",
+    "BadRecord",
+    "LatenessRule",
+    "MaxRate",
+    "OnEnd",
+    "OnError",
+    "OnFail",
+    "OnGap",
+    "OnMissingColumn",
+    "OnNewColumn",
+    "OnUnreadable",
+]
 
 
 class OnFail(Enum):
@@ -56,6 +68,37 @@ class MaxRate:
 
 class OnError(Enum):
     """The policy for rows that a state function raises for: the batch fails, or they go to quarantine."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+class Afterwards(Enum):
+    """The fate of a file whose rows are committed and published."""
+
+    LEAVE = "leave"
+    MOVE = "move"
+    DELETE = "delete"
+
+
+class OnNewColumn(Enum):
+    """The policy for a file with a column that the source does not name."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+    IGNORE = "ignore"
+
+
+class OnMissingColumn(Enum):
+    """The policy for a file that lacks a column of the source."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+    NULLS = "nulls"
+
+
+class OnUnreadable(Enum):
+    """The policy for a file that cannot be split into records: the batch fails, or the file is one bad record."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
