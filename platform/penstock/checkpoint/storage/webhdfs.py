@@ -51,6 +51,8 @@ _NO_DATANODE = re.compile("Failed to find datanode|could only be written to 0 of
 _LITTLE = 0.01
 """The part of all disks that is left when every DataNode may be full: each refuses blocks before its last byte."""
 _get_status = _Request("GET").to_method("GETSTATUS")  # HdfsCLI lacks it
+_list_part = _Request("GET").to_method("LISTSTATUS_BATCH")
+_get_blocks = _Request("GET").to_method("GET_BLOCK_LOCATIONS")
 _QUERY = re.compile(r"\?[^\s'\")]*")
 _PRIVATE_FOLDER, _PRIVATE_FILE = "700", "600"
 
@@ -194,6 +196,22 @@ class Calls:
                 raise
             listed = [_status(each) for each in statuses.json()["FileStatuses"]["FileStatus"]]
             return [each for each in listed if each.name]  # without a name it is the path itself, a file
+
+    def some_children(self, folder: str, after: str) -> tuple[list[Status], int]:
+        """List the names in a folder behind `after`, "" for the first, as many as a NameNode lists at a time.
+
+        Returns them with how many are left. Raises `NotFound` where there is no folder.
+        """
+        with self._named():
+            answer = _list_part(self._client, folder, startAfter=after).json()["DirectoryListing"]
+            listed = [_status(each) for each in answer["partialListing"]["FileStatuses"]["FileStatus"]]
+            return listed, answer["remainingEntries"]
+
+    def is_being_written(self, path: str) -> bool:
+        """Return whether somebody has a file open for writing: until it is closed its length may rise."""
+        with self._named():
+            blocks = _get_blocks(self._client, path, offset=0, length=1).json()["LocatedBlocks"]
+            return bool(blocks["isUnderConstruction"])
 
     def user(self) -> str:
         """Return the name by which HDFS knows us, as owner of what we make: the last part of our home."""
