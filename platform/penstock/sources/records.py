@@ -253,12 +253,29 @@ def in_micros(table: pa.Table, *, utc: bool = False) -> pa.Table:
     return table.cast(pa.schema([pa.field(f.name, kind) for f, kind in zip(table.schema, kinds, strict=True)]))
 
 
-def csv_parts(path: Path, schema: pa.Schema | None, nulls: Sequence[str]) -> Iterator[Read]:
+def csv_parts(
+    source: Path | pa.NativeFile,
+    schema: pa.Schema | None,
+    nulls: Sequence[str],
+    *,
+    where: str | None = None,
+    names: Sequence[str] | None = None,
+    delimiter: str = ",",
+) -> Iterator[Read]:
     """Yield the rows part by part, and for each row an error and its raw text, null where it fits (SEMANTICS 9.3).
 
     Errors name the record's number in the file, the header not counted, from 1.
     Without a schema the types are those that all values suggest, so the file is read whole, and a time without a zone
     is UTC.
+
+    Args:
+        source: The file, or its bytes as they are read.
+        schema: The columns; those that the file has as well are left out.
+        nulls: The fields that mean null.
+        where: What errors name, by itself the path.
+        names: The names of the file's columns, where it has no header.
+        delimiter: The character between fields.
+
     Raises KeyError for a column of the schema that the file lacks, ArrowInvalid for text that is not UTF-8, and
     ConfigError for a type that text cannot become.
     """
@@ -266,16 +283,16 @@ def csv_parts(path: Path, schema: pa.Schema | None, nulls: Sequence[str]) -> Ite
     bad: dict[int, tuple[str, str]] = {}
     if schema is None:
         try:
-            table = pa_csv.read_csv(path, convert_options=convert, parse_options=pa_csv.ParseOptions(**_PARSING))
+            table = pa_csv.read_csv(source, convert_options=convert, parse_options=pa_csv.ParseOptions(**_PARSING))
         except pa.ArrowInvalid:
-            table = pa_csv.read_csv(path, **_noting(bad, convert))
+            table = pa_csv.read_csv(source, **_noting(bad, convert))
         yield _with_bad(in_micros(table, utc=True), None, None, bad, 0)
         return
     convert.column_types = {name: pa.string() for name in schema.names}
     convert.include_columns = schema.names
     first = 0
-    for table in _streamed(path, convert, bad):
-        columns, errors, raw = cast_columns(table, schema, where=str(path))
+    for table in _streamed(source, _noting(bad, convert, names, delimiter)):
+        columns, errors, raw = cast_columns(table, schema, where=where or str(source))
         # Records are read ahead: of those that were skipped, the ones among these rows.
         here: dict[int, tuple[str, str]] = {}
         for number in sorted(bad):
@@ -288,26 +305,32 @@ def csv_parts(path: Path, schema: pa.Schema | None, nulls: Sequence[str]) -> Ite
         yield _with_bad(schema.empty_table(), None, None, rest, first)
 
 
-def _streamed(path: Path, convert: pa_csv.ConvertOptions, bad: dict[int, tuple[str, str]]) -> Iterator[pa.Table]:
+def _streamed(source: Path | pa.NativeFile, options: Mapping[str, Any]) -> Iterator[pa.Table]:
     """Yield what is read of a file, at least one table."""
-    with pa_csv.open_csv(path, **_noting(bad, convert)) as reader:
+    with pa_csv.open_csv(source, **options) as reader:
         yield reader.schema.empty_table()
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
 
-def _noting(bad: dict[int, tuple[str, str]], convert: pa_csv.ConvertOptions) -> dict[str, Any]:
+def _noting(
+    bad: dict[int, tuple[str, str]],
+    convert: pa_csv.ConvertOptions,
+    names: Sequence[str] | None = None,
+    delimiter: str = ",",
+) -> dict[str, Any]:
     """Return options to read on one thread, which alone numbers the records, noting those with other fields."""
+    # Arrow counts from 1, and counts the header.
+    before, of = (2, "header") if names is None else (1, "source")
 
     def note(row: pa_csv.InvalidRow) -> str:
-        error = f"{row.actual_columns} fields where the header has {row.expected_columns}"
-        # Arrow counts from 1 and counts the header.
-        bad[row.number - 2] = (error, row.text)
+        error = f"{row.actual_columns} fields where the {of} has {row.expected_columns}"
+        bad[row.number - before] = (error, row.text)
         return "skip"
 
     return {
-        "read_options": pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK),
-        "parse_options": pa_csv.ParseOptions(invalid_row_handler=note, **_PARSING),
+        "read_options": pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK, column_names=names),
+        "parse_options": pa_csv.ParseOptions(invalid_row_handler=note, delimiter=delimiter, **_PARSING),
         "convert_options": convert,
     }
 
