@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from fake_engine import FakeEngine, Witness, World, WorldReader, make_driver, plain_job, run_to_end
+from folder_files import Numbers, Rows, lines_of, parquet_of, reader_of
 from growing import FramedTopic, Topic, TopicTask, rows_of
 from source_contract import Feed, Grow, SourceContract, count, spans
 from source_reading import end_of_batch, newest
 
 from penstock.checkpoint.log.entries import Commit
-from penstock.sources import FileReplay, MemorySource
+from penstock.sources import FileReplay, MemorySource, files
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import (
     HIDDEN,
@@ -160,6 +161,46 @@ class TestTopic(SourceContract):
         end = end_of_batch(reader, None)
         del reader.held["b"]
         assert set(reader.backlog(end)) == {"a"}
+
+
+class TestFilesOfLines(SourceContract):
+    """A folder of files of one line each, four a batch."""
+
+    @pytest.fixture
+    def feed(self, tmp_path: Path) -> Feed:
+        def make(rows: int) -> SourceReader:
+            for path in tmp_path.rglob("*.txt"):
+                path.unlink()
+            self.folder, self.written = tmp_path, 0
+            self.add(rows)
+            return reader_of(tmp_path, Numbers(), at_most=files(4))
+
+        return make
+
+    @pytest.fixture
+    def grow(self) -> Grow:
+        return lambda reader, rows: self.add(rows)
+
+    def add(self, rows: int) -> None:
+        """Write more files, k going on."""
+        for k in range(self.written, self.written + rows):
+            lines_of(self.folder / f"{k % 3}/{k}.txt", f"{k:04}", at=k // 2)
+        self.written += rows
+
+
+class TestFilesOfParquet(SourceContract):
+    """A folder of Parquet files of one row each."""
+
+    @pytest.fixture
+    def feed(self, tmp_path: Path) -> Feed:
+        def make(rows: int) -> SourceReader:
+            for path in tmp_path.rglob("*.parquet"):
+                path.unlink()
+            for k in range(rows):
+                parquet_of(tmp_path / f"{k}.parquet", pa.table({"k": [k]}), at=k)
+            return reader_of(tmp_path, Rows())
+
+        return make
 
 
 def add_to_topic(reader: SourceReader, rows: int) -> None:

@@ -1,23 +1,35 @@
 """Read rows that can be read again."""
 
-from penstock.graph.policies import BadRecord, OnEnd, OnGap
+from penstock.graph.policies import Afterwards, BadRecord, OnEnd, OnGap, OnMissingColumn, OnNewColumn, OnUnreadable
+from penstock.sources.file_formats import CsvFile, Parquet
+from penstock.sources.file_reader import bytes_, files
+from penstock.sources.file_source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
 from penstock.sources.kafka import Kafka, Start
 from penstock.sources.memory import MemorySource
 from penstock.sources.replay import FileReplay
 
 __all__ = [
+    "Afterwards",
     "ArrowFunction",
     "Avro",
     "BadRecord",
     "Csv",
+    "CsvFile",
     "FileReplay",
+    "Files",
     "Json",
     "Kafka",
     "MemorySource",
     "OnEnd",
     "OnGap",
+    "OnMissingColumn",
+    "OnNewColumn",
+    "OnUnreadable",
+    "Parquet",
     "Raw",
     "Start",
     "Text",
+    "bytes_",
+    "files",
 ]

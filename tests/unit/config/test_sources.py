@@ -76,7 +76,12 @@ def test_an_argument_of_several_types_takes_each_of_them(project, monkeypatch, t
 @pytest.mark.parametrize(
     ("before", "after", "line", "what"),
     [
-        ('kind = "kafka"', "", 1, "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'kafka'"),
+        (
+            'kind = "kafka"',
+            "",
+            1,
+            "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'files' or 'kafka'",
+        ),
         ('"skip"', '"skp"', 6, "on_gap is 'skp' in [sources.orders]; use 'fail' or 'skip'"),
         ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'json' or"),
         ("schema", "schma", 5, "unknown key 'schma'; did you mean 'schema'?"),
@@ -108,4 +113,4 @@ def test_a_secret_is_named_and_never_written_nor_shown(project, monkeypatch):
 def test_every_source_but_that_of_tests_can_be_described():
     """A class that is offered to code is offered to files, with the arguments of its constructor."""
     assert "memory_source" not in kinds_of(Source)
-    assert {"file_replay", "kafka"} <= argument_models().keys()
+    assert {"file_replay", "files", "kafka"} <= argument_models().keys()

@@ -1,0 +1,308 @@
+"""Make rows of whole files: Parquet, CSV with a header, and lines of any record format (SEMANTICS 9.3).
+
+A format of your own for files is one class:
+
+    class Orc(FileFormat):
+        def columns(self): return None     # those of the first file
+        def columns_of(self, file): ...
+        def parts(self, file, schema, share, rules): ...
+        def bytes_a_row(self, file, length): ...
+
+It is pickled with the reader and sent to every task, so it holds settings only.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import IO, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import ColumnsChanged, ConfigError
+from penstock.sources.file_parts import ColumnRules, Part, Share, Unreadable, unreadable
+from penstock.sources.formats import Format
+from penstock.sources.records import arrow_schema, cast_columns, csv_parts, in_micros
+
+__all__ = ["CsvFile", "FileFormat", "Lines", "Parquet", "decompressed"]
+
+_CODECS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_ROWS_A_PART = 32_768
+_BYTES_A_PART = 4 << 20
+_LONGEST = 16 << 20
+"""Bytes of a line; a longer one is a bad record (F41)."""
+_SHOWN = 64 << 10
+"""Bytes of such a line that the quarantine has."""
+_SAMPLE = 64 << 10
+_GUESS = 100.0
+"""Bytes of a row, where a file does not tell."""
+_BOM = b"\xef\xbb\xbf"
+
+
+@runtime_checkable
+class FileFormat(Protocol):
+    """Make rows of files. Subclass it."""
+
+    @abstractmethod
+    def columns(self) -> pa.Schema | None:
+        """Return the columns, None where they are those of the first file; called once a run, on the driver.
+
+        Raises ConfigError for columns that the format cannot have.
+        """
+
+    def columns_of(self, file: IO[bytes]) -> pa.Schema:
+        """Return the columns of a file; raises Unreadable. A format that names its columns is never asked."""
+        raise ConfigError(f"{type(self).__name__} names no columns, and does not take them from a file")
+
+    @abstractmethod
+    def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
+        """Yield the rows of a file that a split reads; raises Unreadable and ColumnsChanged."""
+
+    @abstractmethod
+    def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
+        """Guess how many bytes of a file like this one a row takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet(FileFormat):
+    """Parquet files, with the columns of Spark DDL, or with those of the first file that is there.
+
+    A column is found by its name, and cast to the type of the DDL where all values fit.
+    """
+
+    schema: str | None = None
+
+    def columns(self) -> pa.Schema | None:
+        """Return the columns of the DDL, None without any."""
+        return None if self.schema is None else ddl_columns(self.schema)
+
+    def columns_of(self, file: IO[bytes]) -> pa.Schema:
+        """Return the columns of a file as Spark has them: each may be null, times are in microseconds."""
+        with unreadable(lambda: 0):
+            read = in_micros(
+                pq.read_schema(pa.PythonFile(_Kept(file), mode="r")).remove_metadata().empty_table()
+            ).schema
+        plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in read]
+        return pa.schema([pa.field(field.name, field.type) for field in plain])
+
+    def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
+        """Yield the rows of the row groups whose middle is the split's."""
+        try:
+            with unreadable(lambda: 0):
+                parquet = pq.ParquetFile(pa.PythonFile(_Kept(file), mode="r"), buffer_size=_BYTES_A_PART)
+                names = rules.judged(parquet.schema_arrow.names, schema)
+        except (Unreadable, ColumnsChanged):
+            if share.has_whole:
+                raise
+            return
+        first = 0
+        for group in range(parquet.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            if share.has(2 * first + rows, 2 * max(1, parquet.metadata.num_rows)):
+                yield from self._group(parquet, group, first, names, schema)
+            first += rows
+
+    def _group(
+        self, parquet: pq.ParquetFile, group: int, at: int, names: Sequence[str], schema: pa.Schema
+    ) -> Iterator[Part]:
+        """Yield the rows of a row group, the first of which has the number `at`."""
+        with unreadable(lambda: at):
+            for batch in parquet.iter_batches(_ROWS_A_PART, row_groups=[group], columns=names):
+                yield _fitted(pa.Table.from_batches([batch]), schema, at)
+                at += batch.num_rows
+
+    def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
+        """Return it by the number of rows that the file says it has."""
+        with unreadable(lambda: 0):
+            rows: int = pq.read_metadata(pa.PythonFile(_Kept(file), mode="r")).num_rows
+        return length / max(1, rows)
+
+
+def _fitted(table: pa.Table, schema: pa.Schema, first: int) -> Part:
+    """Cast the rows of a file to the schema; columns that it lacks are null."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
+    try:
+        rows, errors, raw = cast_columns(in_micros(table), schema, where="a file")
+    except ConfigError as why:
+        raise Unreadable(why.what) from why
+    if errors is not None:
+        said = [None if e is None else f"row {first + i + 1:,}: {e}" for i, e in enumerate(errors.to_pylist())]
+        errors = pa.array(said, pa.string())
+    return Part(rows, np.arange(first, first + table.num_rows), errors, raw)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile(FileFormat):
+    """CSV files whose first record has the names of the columns, with the columns of Spark DDL.
+
+    A field in quotes may hold delimiters, line ends, and quotes that are doubled. A time without a zone is UTC. Files
+    with the suffix .gz, .bz2 or .zst are decompressed.
+
+    Args:
+        schema: The columns, of which none may be nested. They are found by their names, in any order.
+        delimiter: The character between fields.
+        nulls: The fields that stand for null.
+    """
+
+    schema: str
+    _: KW_ONLY
+    delimiter: str = ","
+    nulls: Sequence[str] = ("",)
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or self.delimiter in '\r\n"':
+            raise ConfigError(f"delimiter={self.delimiter!r} is not one character, or a quote or a line end")
+
+    def columns(self) -> pa.Schema:
+        """Return the columns of the DDL."""
+        schema = ddl_columns(self.schema)
+        for field in schema:
+            if pa.types.is_nested(field.type):
+                raise ConfigError(f"column {field.name!r} is {field.type}, which a field of CSV cannot hold")
+        return schema
+
+    def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
+        """Yield the records of the file, where it is the split's."""
+        if not share.has_whole:
+            return
+        at = 0
+        with unreadable(lambda: at):
+            names = rules.judged(self._header(decompressed(file, name)), schema)
+            file.seek(0)
+            there = pa.schema([schema.field(name) for name in names])
+            for rows, errors, raw in csv_parts(
+                decompressed(file, name), there, self.nulls, where="a file", delimiter=self.delimiter
+            ):
+                whole = pa.table(
+                    [rows[f.name] if f.name in names else pa.nulls(rows.num_rows, f.type) for f in schema],
+                    schema=schema,
+                )
+                yield Part(whole, np.arange(at, at + rows.num_rows), errors, raw)
+                at += rows.num_rows
+
+    def _header(self, stream: pa.NativeFile) -> list[str]:
+        head = stream.read(_SAMPLE).removeprefix(_BOM).decode()
+        header = next(csv.reader(io.StringIO(head, newline=""), delimiter=self.delimiter), None)
+        if not header:
+            raise Unreadable("the file has no header")
+        return header
+
+    def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
+        """Return it by the line ends in the first bytes."""
+        return _by_line_ends(file, name, length)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(FileFormat):
+    """Files whose lines are records of another format; of JSON, empty lines are no records.
+
+    Files with the suffix .gz, .bz2 or .zst are decompressed.
+    """
+
+    record: Format
+    skips_empty: bool = True
+
+    def columns(self) -> pa.Schema:
+        """Return the columns of the format."""
+        return self.record.columns()
+
+    def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
+        """Yield the lines of the file, where it is the split's; what a format decodes has no columns to judge."""
+        if not share.has_whole:
+            return
+        at = 0
+        with unreadable(lambda: at):
+            for first, lines in _lines(decompressed(file, name)):
+                at = first
+                yield from self._decoded(lines, first, schema)
+                at = first + len(lines)
+
+    def _decoded(self, lines: list[bytes], first: int, schema: pa.Schema) -> Iterator[Part]:
+        kept = [i for i, line in enumerate(lines) if line.strip() or not self.skips_empty]
+        if not kept:
+            return
+        decoded = self.record.decode([lines[i] if len(lines[i]) <= _LONGEST else None for i in kept], schema)
+        errors = [None] * len(kept) if decoded.errors is None else decoded.errors.to_pylist()
+        said, raw = list[str | None](), list[str | None]()
+        for i, error in zip(kept, errors, strict=True):
+            wrong = f"more than {_LONGEST >> 20} MiB" if len(lines[i]) > _LONGEST else error
+            said.append(None if wrong is None else f"line {first + i + 1:,}: {wrong}")
+            raw.append(None if wrong is None else _shown(lines[i]))
+        numbers = np.array(kept, np.int64) + first
+        if any(said):
+            yield Part(decoded.rows, numbers, pa.array(said, pa.string()), pa.array(raw, pa.string()))
+        else:
+            yield Part(decoded.rows, numbers)
+
+    def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
+        """Return it by the line ends in the first bytes."""
+        return _by_line_ends(file, name, length)
+
+
+def ddl_columns(ddl: str) -> pa.Schema:
+    """Return the columns of Spark DDL; raises ConfigError."""
+    from pyspark.errors import ParseException
+
+    try:
+        schema = arrow_schema(ddl)
+    except ParseException as why:
+        raise ConfigError(f"{ddl!r} is no DDL: {why.getCondition() or why}") from why
+    if len(set(schema.names)) < len(schema.names):
+        raise ConfigError(f"{ddl!r} names a column twice")
+    return schema
+
+
+def decompressed(file: IO[bytes], name: str) -> pa.NativeFile:
+    """Return the bytes of a file, decompressed where its suffix says so."""
+    plain = pa.PythonFile(_Kept(file), mode="r")
+    codec = next((codec for suffix, codec in _CODECS.items() if name.endswith(suffix)), None)
+    return plain if codec is None else pa.CompressedInputStream(plain, codec)
+
+
+class _Kept:
+    """A file that Arrow does not close when it has done with it."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.read, self.seek, self.tell = file.read, file.seek, file.tell
+
+    def close(self) -> None:
+        """Leave it to who has opened it."""
+
+
+def _lines(stream: pa.NativeFile) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the lines of a file without their ends, some at a time, with the number of the first.
+
+    Of a line that is too long, no more is kept than shows that it is.
+    """
+    first, rest, is_start = 0, b"", True
+    while data := stream.read(_BYTES_A_PART):
+        lines = (data.removeprefix(_BOM) if is_start else data).split(b"\n")
+        lines[0], is_start = (rest + lines[0])[: _LONGEST + 1], False
+        rest = lines.pop()
+        for some in range(0, len(lines), _ROWS_A_PART):
+            piece = [line.removesuffix(b"\r") for line in lines[some : some + _ROWS_A_PART]]
+            yield first, piece
+            first += len(piece)
+    if rest:
+        yield first, [rest.removesuffix(b"\r")]
+
+
+def _shown(line: bytes) -> str:
+    """Return bytes as text that says each byte which is no UTF-8, the first ones of a long line."""
+    return line[:_SHOWN].decode("utf-8", "backslashreplace")
+
+
+def _by_line_ends(file: IO[bytes], name: str, length: int) -> float:
+    with unreadable(lambda: 0):
+        head = decompressed(file, name).read(_SAMPLE)
+    lines: int = head.count(b"\n")
+    return max(1, min(length, file.tell())) / max(1, lines)
