@@ -11,6 +11,7 @@ from benchmarks import (
     beside_spark,
     cluster,
     data_checkpoints,
+    folders,
     harness,
     kafka_sink,
     keyed_state,
@@ -36,6 +37,7 @@ PROGRAMS = {
     "steady": steady.run_steady,
     "harness": harness.run_harness,
     "kafka-sink": kafka_sink.run_kafka_sink,
+    "folders": folders.run_folders,
 }
 
 
