@@ -271,7 +271,7 @@ class HdfsFiles:
         data: bytes = self._asked(path, lambda calls, full: calls.read(full, length, offset=offset), size=length)
         return data
 
-    def check(self, *, changes: bool) -> None:  # noqa: ARG002 - only a change tells whether HDFS permits it
+    def check(self, *, changes: bool) -> None:
         """Raise FolderUnreadable where HDFS does not list the folder."""
         self._asked("", lambda calls, full: calls.some_children(full, ""))
 
