@@ -1,0 +1,127 @@
+"""Name what can go wrong while rows are published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.errors.root import EXIT_PERSON, EXIT_RETRY, PenstockError
+
+
+class SinkError(PenstockError):
+    """A sink failed; the batch is committed."""
+
+    code = "PEN-SNK-000"
+    remedy = "Check the sink; the batch is committed and will be published at the next start."
+    exit_code = EXIT_RETRY
+
+
+class SinkAhead(SinkError):
+    """The sink holds a later version of this checkpoint than the log (F31)."""
+
+    code = "PEN-SNK-001"
+    remedy = "The checkpoint is older than the table: restore the newer checkpoint."
+    exit_code = EXIT_PERSON
+
+
+class SinkConflict(SinkError):
+    """Other writers commit to the table all the time."""
+
+    code = "PEN-SNK-002"
+    remedy = "Another writer keeps committing to the table; start again."
+
+
+class SinkBehind(SinkError):
+    """The sink no longer shows batches that it was known to show (SEMANTICS 9.5).
+
+    `shown` is the newest that it shows, -1 for none; `missing` are the others.
+    """
+
+    shown: int = -1
+    missing: Sequence[int] = ()
+
+    code = "PEN-SNK-006"
+    remedy = (
+        "`penstock sinks JOB redo SINK` publishes them again if their files exist. Otherwise `penstock restore JOB "
+        "--from batch=N`, to a batch before them, has them computed and published again, and `penstock sinks JOB "
+        "skip SINK` skips them, with a count."
+    )
+    exit_code = EXIT_PERSON
+
+
+class SinkRefused(SinkError):
+    """A sink rejected a committed batch; each start publishes it again (SEMANTICS 9.6)."""
+
+    code = "PEN-SNK-007"
+    remedy = (
+        "Correct the sink and start again, or skip that batch: `penstock sinks JOB skip SINK`, which the log counts."
+    )
+    exit_code = EXIT_PERSON
+
+
+class SinkValueRefused(SinkError, ValueError):
+    """A row breaks a rule of the sink's table; nothing was committed (SEMANTICS 9.6)."""
+
+    code = "PEN-SNK-008"
+    remedy = "Filter such rows, or check them in a gate, or remove the rule from the table; the batch is re-run."
+    exit_code = EXIT_PERSON
+
+
+class SinkForgets(SinkError):
+    """The table is configured to forget which batches it has received (F59)."""
+
+    code = "PEN-SNK-005"
+    remedy = "Unset delta.setTransactionRetentionDuration: the table's memory keeps batches from being published twice."
+    exit_code = EXIT_PERSON
+
+
+class SinkSchemaMismatch(SinkError, ValueError):
+    """The table does not accept the stream's columns (F70)."""
+
+    code = "PEN-SNK-003"
+    remedy = (
+        "Give the table the stream's columns again (RESTORE TABLE restores what it had), or write to a new one. "
+        "Skip the rows that were committed for the old one with `penstock sinks JOB skip SINK`, which counts them."
+    )
+    exit_code = EXIT_PERSON
+
+
+class SinkUnavailable(SinkError):
+    """The server of a sink does not answer; whether it has the batch is asked at the next start (F57, F58)."""
+
+    code = "PEN-SNK-009"
+    remedy = "Wait for the server; the batch is committed, and a later start publishes it unless the sink shows it."
+
+
+class SinkBusy(SinkError):
+    """A sink cannot take a committed batch yet (F56).
+
+    `retry_after` is how many seconds to wait. The driver publishes the same batch again, with the same publisher.
+    """
+
+    retry_after: float = 1.0
+
+    code = "PEN-SNK-010"
+    remedy = "Give the sink room; the batch is committed and will be published at the next start."
+
+
+class SinkNotFound(SinkError, LookupError):
+    """The target of a sink does not exist, or the user may not describe it."""
+
+    code = "PEN-SNK-011"
+    remedy = "Create the topic, have the sink create it with new_topic=NewTopic(...), or correct its name."
+    exit_code = EXIT_PERSON
+
+
+class SinkDenied(SinkError, PermissionError):
+    """The server of a sink rejects the user or its settings."""
+
+    code = "PEN-SNK-012"
+    remedy = "Correct the credentials, the permissions or the options of the sink, then start again."
+    exit_code = EXIT_PERSON
+
+
+class RecordTooLarge(SinkValueRefused):
+    """A row is larger as a record than the topic allows; nothing was committed (F41)."""
+
+    code = "PEN-SNK-013"
+    remedy = "Raise max.message.bytes of the topic, or filter or shorten such rows; the batch is re-run."
