@@ -8,7 +8,7 @@ from penstock.config.settings import load_settings
 from penstock.config.sources import argument_models, kinds_of
 from penstock.errors import ConfigError
 from penstock.graph.policies import OnGap
-from penstock.sources import Json, Kafka, Start
+from penstock.sources import Avro, Csv, Json, Kafka, Start
 from penstock.sources.base import Source
 
 KAFKA = """[sources.orders]
@@ -58,6 +58,33 @@ def test_a_topic_is_described_as_code_would(project, monkeypatch):
     )
 
 
+FORMATS = {
+    '{ kind = "csv", schema = "id long", delimiter = ";", nulls = ["NULL"] }': Csv("id long", ";", ["NULL"]),
+    '{ kind = "avro", registry = "http://127.0.0.1:8081", user = "ann", password = "${env:ORDERS_PASSWORD}" }': Avro(
+        registry="http://127.0.0.1:8081",
+        user="ann",
+        password="hush",  # noqa: S106 - no secret
+    ),
+    """{ kind = "avro", schema = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}' }""": Avro(
+        '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "form"), FORMATS.items(), ids=["csv", "a registry", "a schema of its own"])
+def test_a_format_is_a_table_of_its_kind(project, monkeypatch, table, form):
+    """With the arguments of its constructor; one that takes a function has no place in a file."""
+    monkeypatch.setenv("ORDERS_PASSWORD", "hush")
+    described = made(project, KAFKA.replace('{ kind = "json", schema = "id long" }', table)).format
+    assert [list(value) if isinstance(value, tuple) else value for value in _arguments(described)] == _arguments(form)
+    _, what = refused(project, KAFKA.replace('"json"', '"arrow_function"'))
+    assert "kind is 'arrow_function'; use 'avro' or" in what
+
+
+def _arguments(form):
+    return [getattr(form, name) for name in form.__dataclass_fields__]
+
+
 @pytest.mark.parametrize(
     ("text", "start"),
     [
@@ -83,9 +110,14 @@ def test_an_argument_of_several_types_takes_each_of_them(project, monkeypatch, t
             "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'files' or 'kafka'",
         ),
         ('"skip"', '"skp"', 6, "on_gap is 'skp' in [sources.orders]; use 'fail' or 'skip'"),
-        ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'json' or"),
+        ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'avro' or 'csv' or 'json' or"),
         ("schema", "schma", 5, "unknown key 'schma'; did you mean 'schema'?"),
-        ('{ kind = "json", schema = "id long" }', '"json"', 5, "'json' is no table with a `kind`; use 'json' or"),
+        (
+            '{ kind = "json", schema = "id long" }',
+            '"json"',
+            5,
+            "'json' is no table with a `kind`; use 'avro' or 'csv' or 'json' or",
+        ),
         ("on_gap", "start = 7\non_gap", 6, "start is 7 in [sources.orders]; it takes 'earliest' or 'latest' or a time"),
         ("on_gap", "start = {orders = 1}\non_gap", 6, "start= has 'orders', which names no partition"),
         ("on_gap", "splits = 0\non_gap", 6, "splits is 0"),

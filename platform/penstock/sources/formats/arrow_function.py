@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +40,7 @@ class ArrowFunction(Format):
             quarantined then, because the function is wrong and not a record.
     """
 
+    in_files: ClassVar[bool] = False
     fn: Callable[[pa.Table], pa.Table]
     output: str
 

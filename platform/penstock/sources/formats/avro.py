@@ -127,9 +127,12 @@ class _OpenAvro(Format):
         readers: dict[int | None, Callable[[bytes, int], Any] | str] = {}
         start = 0 if self.registry is None else _HEADER.size
         for i, value in enumerate(values):
-            number = None if self.registry is None or value is None else _id_of(value)
-            if value is None or isinstance(number, str):
-                errors[i] = NO_VALUE if value is None else number
+            if value is None:
+                errors[i] = NO_VALUE
+                continue
+            number = None if self.registry is None else _id_of(value)
+            if isinstance(number, str):
+                errors[i] = number
                 continue
             if number not in readers:
                 readers[number] = self._reader(number)

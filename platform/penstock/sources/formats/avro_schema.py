@@ -69,7 +69,7 @@ def compiled(schema: SchemaText) -> AvroSchema:
         for text in (*schema.references, schema.text):
             parsed = json.loads(text)
             root = parse_schema(parsed, named_schemas=names)
-            plain = parse_schema(_plain(parsed), named_schemas=plain_names)
+            plain: Any = parse_schema(_plain(parsed), named_schemas=plain_names)
     except Exception as why:
         raise ConfigError(f"no schema of Avro, {type(why).__name__}: {shortened(why)}") from why
     if not isinstance(root, dict) or root.get("type") != "record" or not root["fields"]:
