@@ -14,6 +14,6 @@ from penstock.errors.checkpoints import *
 from penstock.errors.gates import *
 from penstock.errors.jobs import *
 from penstock.errors.root import *
-from penstock.errors.sinks import *
-from penstock.errors.sources import *
+from penstock.errors.of_sinks import *
+from penstock.errors.of_sources import *
 from penstock.errors.work import *
