@@ -9,26 +9,20 @@ apart from the engine (`tools.demo_check`), and that Great Expectations has judg
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tools.demo_command import WINDOWS, ByAirflow, ByHand, Commander
 from tools.demo_data import FLIGHTS, unpack
+from tools.demo_folder import empty, environment, run_in, scratch
 from tools.demo_log import LogStory, read_story
-from tools.demo_stream import DemoFailed, DemoStream
+from tools.demo_screen import Screen
+from tools.demo_stream import DemoStream
 from tools.standalone import StandaloneFailed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,86 +38,23 @@ REPORTS = CHECKPOINT.parent / "_reports" / "flights"
 DRIVER_LOGS = CHECKPOINT.parent / "_logs" / "flights"
 SUITE = ROOT / "conf" / "quality" / "hourly_quality.json"
 ROWS = 336_776
-LINE_EVERY = 10
-
-
-class Screen:
-    """Show how far a run is: a bar that moves on a terminal, otherwise a line every few batches."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._bar: Progress | None = None
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Draw while the block runs; the terminal is given back whatever ends it."""
-        if not self.console.is_terminal:
-            yield
-            return
-        columns = (TextColumn("{task.percentage:>3.0f}%  {task.fields[said]}"), TimeElapsedColumn())
-        self._bar = Progress(
-            TextColumn("  {task.description}"), BarColumn(bar_width=26), *columns, console=self.console
-        )
-        self._bar.add_task("Spark starts", total=ROWS, said="")
-        try:
-            with self._bar:
-                yield
-        finally:
-            self._bar = None
-
-    def event(self, event: dict[str, Any]) -> None:
-        """Show one event of the driver."""
-        if event.get("event") not in ("run.took_over", "batch.committed"):
-            return
-        begins = event["event"] == "run.took_over"
-        batch, left = event["next_batch" if begins else "batch"], sum(event["rows_left"].values())
-        if self._bar is not None:
-            bar, task = self._bar, self._bar.task_ids[0]
-            bar.update(task, completed=ROWS - left, description="replaying   ", said=f"batch {batch}")
-        elif begins:
-            self.say(f"Spark is up; the first batch is {batch}")
-        elif batch % LINE_EVERY == 0 or left == 0:
-            self.say(f"batch {batch:>2}: {ROWS - left:>7,} of {ROWS:,} rows, {event['ms']:,.0f} ms")
-
-    def say(self, text: str) -> None:
-        """Print one line of detail."""
-        self.console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
-
-    def head(self, text: str) -> None:
-        """Print what comes next."""
-        self.console.print(f"\n[bold]{text}[/bold]", highlight=False)
 
 
 def main() -> int:
     """Run the demo; 1 where anything differs or fails, 130 where it is interrupted."""
-    console = Console(width=None if sys.stdout.isatty() else 80)
-    FOLDER.mkdir(mode=0o700, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock, _interrupted_by(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print(f"another demo runs in {FOLDER}", highlight=False)
-            return 1
-        try:
-            return _demo(Screen(console), engine_only=sys.argv[1:] == ["--engine"])
-        except KeyboardInterrupt:
-            console.print("\ninterrupted; nothing is left running", highlight=False)
-            return 130
-        except (DemoFailed, StandaloneFailed, OSError) as problem:
-            console.print(f"\n{problem}", highlight=False, markup=False, soft_wrap=True)
-            return 1
+    engine_only = sys.argv[1:] == ["--engine"]
+    return run_in(FOLDER, lambda console: _demo(console, engine_only=engine_only), failures=(StandaloneFailed,))
 
 
-def _demo(screen: Screen, *, engine_only: bool) -> int:
+def _demo(console: Console, *, engine_only: bool) -> int:
     started = time.monotonic()
+    screen = Screen(console, rows=ROWS, rows_done=lambda event: ROWS - sum(event["rows_left"].values()))
     screen.head("1. The input")
-    _empty()
+    empty(FOLDER)
     size = unpack(FLIGHTS)
     screen.say(f"{FLIGHTS.relative_to(ROOT)}: {ROWS:,} departures of 2013, {size:,} bytes")
-    scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     with ExitStack() as ends:
-        ends.callback(shutil.rmtree, scratch, ignore_errors=True)
-        env = _environment(scratch)
+        env = environment(ends.enter_context(scratch()), CHECKPOINT.parent)
         commander: Commander = ByHand()
         if not engine_only:
             screen.head("Airflow")
@@ -137,13 +68,8 @@ def _demo(screen: Screen, *, engine_only: bool) -> int:
         commander.see_report(stream, screen.say)
         problems += _reported(screen)
         _say_where(screen)
-        seconds = time.monotonic() - started
-        if problems:
-            screen.head(f"Not equal. {seconds:,.0f} s")
-            for problem in problems:
-                screen.say(problem)
+        if not screen.verdict(problems, time.monotonic() - started):
             return 1
-        screen.console.print(f"\n[bold green]All equal.[/bold green] {seconds:,.0f} s\n", highlight=False)
         if os.environ.get("KEEP") == "1":
             commander.keep(screen.say)
     return 0
@@ -170,13 +96,6 @@ def _run(screen: Screen, stream: DemoStream, commander: Commander) -> LogStory:
             screen.event(event)
     commander.finish(screen.say)
     return killed
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    """Return our own environment, with all that Spark would leave in the system's temporary folder put in `scratch`."""
-    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
-    ours = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "SPARK_SUBMIT_OPTS": options}
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **ours}
 
 
 def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
@@ -208,9 +127,7 @@ def _compare(screen: Screen, story: LogStory, killed: LogStory) -> list[str]:
         ("late departures", len(tables["late"]), len(expected.late)),
     ]
     rows += [(f"windows: verdict {verdict}", story.verdicts[verdict], n) for verdict, n in expected.verdicts.items()]
-    screen.say(f"{'':<28}{'Penstock':>10}{'pandas':>10}")
-    for name, ours, theirs in rows:
-        screen.say(f"{name:<28}{ours:>10,}{theirs:>10,}{'' if ours == theirs else '  <-'}")
+    screen.compare(rows)
     screen.head("5. Row accounting, from the commits")
     for line in story.sums():
         screen.say(line)
@@ -244,32 +161,6 @@ def _say_where(screen: Screen) -> None:
     screen.say(".venv/bin/penstock checkpoints flights")
     screen.say(".venv/bin/python -c 'from deltalake import DeltaTable;")
     screen.say(f'  print(DeltaTable("{table}").to_pandas())\'')
-
-
-def _empty() -> None:
-    """Remove what the last demo left, but the lock that we hold."""
-    for path in FOLDER.iterdir():
-        if path.name == "lock":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-@contextmanager
-def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Let these signals end the demo as Ctrl-C does, so that what it started is ended as well."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":
