@@ -27,6 +27,7 @@ def run_in(folder: Path, demo: Callable[[Console], int], *, failures: tuple[type
 
     `failures` are errors beside DemoFailed and OSError whose text says enough.
     """
+    expected: tuple[type[Exception], ...] = (DemoFailed, OSError, *failures)
     console = Console(width=None if sys.stdout.isatty() else 80)
     folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / _LOCK).open("w") as lock, _interrupted_by(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -40,7 +41,7 @@ def run_in(folder: Path, demo: Callable[[Console], int], *, failures: tuple[type
         except KeyboardInterrupt:
             console.print("\ninterrupted; nothing is left running", highlight=False)
             return 130
-        except (DemoFailed, OSError, *failures) as problem:
+        except expected as problem:
             console.print(f"\n{problem}", highlight=False, markup=False, soft_wrap=True)
             return 1
 
