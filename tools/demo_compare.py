@@ -1,4 +1,4 @@
-"""Compare the tables that a run of the flights job left with what `tools.demo_check` computed."""
+"""Compare the tables that a demo's run left with what was computed apart from the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from tools.demo_check import WINDOW, Expected, micros
 
-__all__ = ["differences"]
+__all__ = ["compare_rows", "compare_windows", "differences", "in_micros"]
 
 _FIRST = 5
 
@@ -20,18 +20,25 @@ def differences(expected: Expected, tables: Mapping[str, pd.DataFrame], *, suite
 
     `tables` maps published, quarantined and late to what a run wrote; `suite` is the name that its rules begin with.
     """
-    in_micros = {name: _in_micros(table) for name, table in tables.items()}
-    yield from _compare_windows("published", expected.published, in_micros["published"])
+    shown = {name: in_micros(table) for name, table in tables.items()}
+    yield from compare_windows("published", expected.published, shown["published"])
     quarantined = expected.quarantined.assign(rules=expected.quarantined["rules"].map(tuple))
-    held_back = in_micros["quarantined"]
+    held_back = shown["quarantined"]
     if {"_rules", "_batch"} <= {*held_back.columns}:
         places = held_back["_rules"].map(lambda names: tuple(_place(name, suite) for name in names))
         held_back = held_back.drop(columns=["_rules", "_batch"]).assign(rules=places, batch=held_back["_batch"])
-    yield from _compare_windows("quarantined", quarantined, held_back, ["rules", "batch"])
-    yield from _compare_late(expected.late, in_micros["late"])
+    yield from compare_windows("quarantined", quarantined, held_back, ["rules", "batch"])
+    late = expected.late.rename(columns={"event_time": "_event_time", "watermark": "_watermark"})
+    late = late.drop(columns=["row", "batch"]).assign(_step="hourly")
+    late["time_hour"] = micros(pd.to_datetime(late["time_hour"], utc=True))
+    yield from compare_rows("late", late, shown["late"])
 
 
-def _compare_windows(name: str, expected: pd.DataFrame, shown: pd.DataFrame, also: Sequence[str] = ()) -> Iterator[str]:
+def compare_windows(name: str, expected: pd.DataFrame, shown: pd.DataFrame, also: Sequence[str] = ()) -> Iterator[str]:
+    """Yield in what a table of windows differs; a window has flights, mean_delay and worst, and the columns `also`.
+
+    Times are int64 microseconds. Means may differ by 1e-9 of their value, as the order of a sum is not fixed.
+    """
     exact = ["flights", "worst", *also]
     columns = [*WINDOW, "mean_delay", *exact]
     if sorted(shown.columns) != sorted(columns):
@@ -52,16 +59,14 @@ def _compare_windows(name: str, expected: pd.DataFrame, shown: pd.DataFrame, als
     yield from _first(f"{name}: mean_delay (expected, found)", wrong[[*WINDOW, "mean_delay_x", "mean_delay_y"]])
 
 
-def _compare_late(expected: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
-    renamed = expected.rename(columns={"event_time": "_event_time", "watermark": "_watermark"})
-    renamed = renamed.drop(columns=["row", "batch"]).assign(_step="hourly")
-    renamed["time_hour"] = micros(pd.to_datetime(renamed["time_hour"], utc=True))
-    if sorted(renamed.columns) != sorted(shown.columns):
-        yield f"late: the columns are {sorted(shown.columns)} and should be {sorted(renamed.columns)}"
+def compare_rows(name: str, expected: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
+    """Yield which rows of a table, in any order, are missing, should not be there, or are there too often."""
+    if sorted(expected.columns) != sorted(shown.columns):
+        yield f"{name}: the columns are {sorted(shown.columns)} and should be {sorted(expected.columns)}"
         return
-    wanted, got = Counter(_tuples(renamed)), Counter(_tuples(shown[list(renamed.columns)]))
+    wanted, got = Counter(_tuples(expected)), Counter(_tuples(shown[list(expected.columns)]))
     for what, rows in (("missing", wanted - got), ("should not be there", got - wanted)):
-        yield from _first(f"late: {what}", pd.DataFrame(list(rows.elements()), columns=renamed.columns))
+        yield from _first(f"{name}: {what}", pd.DataFrame(list(rows.elements()), columns=expected.columns))
 
 
 def _first(what: str, rows: pd.DataFrame) -> Iterator[str]:
@@ -74,7 +79,7 @@ def _first(what: str, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _readable(column: str, value: Any) -> str:
-    is_time = column in {"window_start", "window_end", "_event_time", "_watermark", "time_hour"}
+    is_time = column in {"window_start", "window_end", "_event_time", "_watermark", "time_hour", "scheduled"}
     return str(pd.Timestamp(value, unit="us", tz="UTC")) if is_time and value is not None else str(value)
 
 
@@ -90,7 +95,8 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _in_micros(table: pd.DataFrame) -> pd.DataFrame:
+def in_micros(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its moments as int64 microseconds since 1970."""
     times = [name for name in table.columns if isinstance(table[name].dtype, pd.DatetimeTZDtype)]
     return table.assign(**{name: micros(table[name]) for name in times})
 

@@ -15,6 +15,7 @@ __all__ = ["LogStory", "read_story"]
 
 _PARTS = {
     "source": ("read", ("quarantined", "passed")),
+    "deduplicate": ("rows", ("late", "emitted", "duplicates")),
     "filter": ("rows", ("kept", "filtered")),
     "window": ("rows", ("counted", "late", "in_no_window")),
     "check": ("in", ("published", "dropped", "quarantined", "held")),
@@ -63,9 +64,11 @@ class LogStory:
                 yield f"the rows of {kind} do not add up: {counts}"
 
     def sums(self) -> Iterator[str]:
-        """Yield one line a kind of step: the whole and its parts."""
+        """Yield one line a kind of step that the job has: the whole and its parts."""
         for kind, (whole, parts) in _PARTS.items():
             counts = self.accounting[kind]
+            if not counts:
+                continue
             summands = " + ".join(f"{counts.get(part, 0):,} {part.replace('_', ' ')}" for part in parts)
             yield f"{kind}: {counts.get(whole, 0):,} = {summands}"
         yield f"of the counted, {self.accounting['window'].get('partly_late', 0):,} were late for some windows only"

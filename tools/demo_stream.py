@@ -129,6 +129,21 @@ class DemoStream:
                 raise DemoFailed(f"the driver has said nothing for {_SILENCE:g} s\n{self._last_words()}")
             time.sleep(_LOOK_EVERY)
 
+    def reaches(self, phase: Phase, *, within: float) -> bool:
+        """Wait until the stream is in a phase, and return whether it was within so many seconds."""
+        records = StreamRecords(LocalStore(self._root), self._job)
+        ends = time.monotonic() + within
+        while records.newest().phase is not phase:
+            if time.monotonic() > ends:
+                return False
+            time.sleep(_LOOK_EVERY)
+        return True
+
+    def failures(self) -> int:
+        """Return how many failures of drivers the supervisor has counted at most, within an hour."""
+        history = StreamRecords(LocalStore(self._root), self._job).history()
+        return max((len(stream.failures) for _, stream in history), default=0)
+
     def kill_driver(self) -> int:
         """End every process of the driver with SIGKILL, wait until they are gone, and return how many there were."""
         driver = StreamRecords(LocalStore(self._root), self._job).newest().driver

@@ -66,6 +66,18 @@ def test_the_sums_are_told_in_words(folder):
     ]
 
 
+def test_steps_that_a_job_has_not_are_left_out_of_the_sums(tmp_path):
+    """And those of a step that deduplicates are its late rows, first rows and duplicates."""
+    owned = own(Log(LocalStore(tmp_path)))
+    owned.append(offsets(0))
+    counts = {"rows": 9, "late": 1, "merged": 8, "emitted": 5, "duplicates": 3}
+    owned.append(commit(0, accounting={"deduplicate:once": counts}))
+    assert list(read_story(tmp_path).sums()) == [
+        "deduplicate: 9 = 1 late + 5 emitted + 3 duplicates",
+        "of the counted, 0 were late for some windows only",
+    ]
+
+
 def test_the_end_of_the_log_tells_where_a_driver_was_killed(tmp_path):
     """Offsets at the end are of a batch that is to be run again; a Commit may not be published yet."""
     log = Log(LocalStore(tmp_path / "flights"))

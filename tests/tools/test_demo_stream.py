@@ -192,6 +192,24 @@ def test_a_stream_that_says_nothing_is_given_up(stream, root, script, tmp_path):
     assert demo_stream.time.monotonic() > 200 + 240
 
 
+# --- looking ---------------------------------------------------------------------------------------
+def test_a_phase_is_waited_for(stream, root, script):
+    """But no longer than one wants to."""
+    become(root, **RUNS)
+    script[:] = [lambda: None, lambda: become(root, phase=Phase.PAUSED)]
+    assert stream.reaches(Phase.PAUSED, within=1)
+    assert not stream.reaches(Phase.FINISHED, within=1)
+
+
+def test_failures_are_counted_that_were_forgotten_since(stream, root):
+    """A healthy driver ends the count of the supervisor, and not that of the demo."""
+    become(root, **RUNS)
+    assert stream.failures() == 0
+    become(root, failures=(1, 2))
+    become(root, failures=())
+    assert stream.failures() == 2
+
+
 # --- asking ---------------------------------------------------------------------------------------
 def words(text):
     """Return words that run a small program instead of penstock."""
