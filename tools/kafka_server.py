@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -35,6 +36,8 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
 _PATIENCE = 60.0
 _SET = AlterConfigOpType.SET
+_SILENT = logging.getLogger("tools.kafka_server")
+_SILENT.setLevel(logging.CRITICAL + 1)
 
 
 def _asking_for_passwords(users: Mapping[str, str], listener: str) -> dict[str, str]:
@@ -50,7 +53,7 @@ def _asking_for_passwords(users: Mapping[str, str], listener: str) -> dict[str, 
 
 
 class KafkaServer:
-    """A broker that keeps its port. All that it keeps and says is below `folder`.
+    """A broker that keeps its port, a free one unless `port` is given. All that it keeps and says is below `folder`.
 
     With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them. Each of them
     may do what no rule of access names. With `tls` that port is encrypted, and asks who has no password for a
@@ -58,15 +61,16 @@ class KafkaServer:
     """
 
     def __init__(
-        self, folder: Path, *, users: Mapping[str, str] | None = None, tls: Certificates | None = None,
-        settings: Mapping[str, Any] | None = None, java: Sequence[str] = BRIEF_JAVA,
+        self, folder: Path, *, port: int | None = None, users: Mapping[str, str] | None = None,
+        tls: Certificates | None = None, settings: Mapping[str, Any] | None = None,
+        java: Sequence[str] = BRIEF_JAVA,
     ) -> None:  # fmt: skip
         trouble = ensure(jars.KAFKA)
         assert not trouble, trouble
         self.folder = folder
         self._java_options = java
         self._names = 0
-        self._port, self._guarded, controller = free_port(), free_port(), free_port()
+        self._port, self._guarded, controller = port or free_port(), free_port(), free_port()
         self._settings: dict[str, Any] = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -154,8 +158,9 @@ class KafkaServer:
         self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill it: nothing of it is needed again."""
-        self.kill()
+        """Kill it, if it was started: nothing of it is needed again."""
+        if hasattr(self, "process"):
+            self.kill()
 
     def new_name(self) -> str:
         """Return a name that no topic has had."""
@@ -165,7 +170,8 @@ class KafkaServer:
     @cached_property
     def admin(self) -> AdminClient:
         """Return the client that makes and deletes topics: its answers end with it."""
-        return AdminClient({"bootstrap.servers": self.address})
+        # It lives on while the broker is away, which it would say on stderr.
+        return AdminClient({"bootstrap.servers": self.address}, logger=_SILENT)
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Make a topic; returns when it can be written."""
