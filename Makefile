@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine test soak check bench lock clean machine packages archive servers checkers mypy pytest wheel
+.PHONY: help setup demo demo-engine demo-kafka test soak check bench lock clean machine packages archive servers checkers mypy pytest wheel
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -31,6 +31,10 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
+
+demo-kafka: setup ## run a stream from a Kafka topic: a burst, driver and broker killed, compared with pandas
+	@$(venv) -m tools.jars kafka
+	@$(venv) -m tools.demo_kafka
 
 # Most long steps take one core each: they run side by side. mypy, a minute of one, runs beside the first tests.
 test: machine ## run the checkers, then what this run draws of all tests but those of `make soak`
@@ -61,7 +65,7 @@ lock: setup ## resolve pyproject.toml into requirements/all.txt (make lock UPGRA
 	@echo "requirements/all.txt is up to date; make setup installs it"
 
 clean: ## remove what runs, tests and builds leave behind; keeps .venv, .jars and all checkpoints
-	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .demo .bench .coverage .coverage.* htmlcov \
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .demo .demo-kafka .bench .coverage .coverage.* htmlcov \
 	  build dist spark-warehouse metastore_db derby.log
 	@find . -path ./.venv -prune -o -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
