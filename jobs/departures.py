@@ -4,16 +4,15 @@ The topic has a partition for each airport. Its records come late, twice, and so
 """
 
 from penstock import Job, JobConf, agg, days, hours, minutes
-from penstock.sinks import Delta
+from penstock.sinks import Delta, Kafka, NewTopic
 from penstock.windows import Tumbling
 
 
 def build(conf: JobConf) -> Job:
     """Describe the job; `conf` is conf/jobs/departures.toml."""
     job = Job("departures", partitions=2)
-    departures = job.source(
-        "departures", conf.source("departures"), event_time="scheduled", max_out_of_order=minutes(30)
-    )
+    topic = conf.source("departures")
+    departures = job.source("departures", topic, event_time="scheduled", max_out_of_order=minutes(30))
     hourly = (
         departures.deduplicate("once", by=["id"], within=days(30))
         .filter("delay IS NOT NULL")  # cancelled flights have none
@@ -22,6 +21,8 @@ def build(conf: JobConf) -> Job:
         .aggregate(flights=agg.count(), mean_delay=agg.mean("delay"), worst=agg.max("delay"))
     )
     hourly.write("hourly_departures", Delta(conf.table("hourly_departures")))
+    keys, created = ["origin", "carrier"], NewTopic(partitions=3)
+    hourly.write("hourly_topic", Kafka("hourly-departures", servers=topic.servers, key=keys, new_topic=created))
     job.late("late_departures").write("late", Delta(conf.table("late_departures")))
     job.quarantine("departures").write("undecodable", Delta(conf.table("undecodable")))
     return job

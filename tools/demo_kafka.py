@@ -191,7 +191,7 @@ def _compare(screen: Screen, records: Sequence[Record]) -> list[str]:
     batches = read_batches(CHECKPOINT, SOURCE)
     story = read_story(CHECKPOINT)
     expected = expect(topic, batches)
-    shown = {output: {place: read() for place, read in of.items()} for output, of in places(TABLES).items()}
+    shown = {output: {place: read() for place, read in of.items()} for output, of in places(TABLES, SERVERS).items()}
     problems = [*written_otherwise(records, topic), *unread(topic, batches), *differences(expected, shown)]
     problems += story.problems(len(batches), drivers=max(2, story.drivers))
     counted = {kind: story.accounting[kind] for kind in expected.accounting}

@@ -5,6 +5,7 @@ A sink that the job gets has one more line in `places`: how its rows are read ba
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pandas as pd
 from tools.demo_compare import compare_rows, compare_windows, in_micros
 from tools.demo_kafka_check import AHEAD, NO_TIME, UNDECODABLE, Expected, row_text
 from tools.demo_kafka_records import Record
+from tools.kafka_topic import read_topic
 
 __all__ = ["Places", "counts", "differences", "places", "written_otherwise"]
 
@@ -20,10 +22,11 @@ Places = Mapping[str, Mapping[str, Callable[[], pd.DataFrame]]]
 """By output of the job, `windows`, `late` and `quarantined`, the places that have it: a name, and how it is read."""
 
 
-def places(tables: Mapping[str, Path]) -> Places:
-    """Return where the job writes; `tables` are the paths of its file by name."""
+def places(tables: Mapping[str, Path], servers: str) -> Places:
+    """Return where the job writes; `tables` are the paths of its file by name, `servers` its brokers."""
+    hourly = tables["hourly_departures"]
     return {
-        "windows": {"Delta": lambda: _delta(tables["hourly_departures"])},
+        "windows": {"Delta": lambda: _delta(hourly), "Kafka": lambda: _windows_in(servers, "hourly-departures")},
         "late": {"Delta": lambda: _delta(tables["late_departures"])},
         "quarantined": {"Delta": lambda: _delta(tables["undecodable"])},
     }
@@ -73,6 +76,7 @@ def _quarantined(name: str, expected: Expected, shown: pd.DataFrame) -> Iterator
     """Compare partition, offset, text, batch and the kind of reason; the words on a text are of the engine."""
     names = {"partition": "_partition", "offset": "_position", "fault": "_reason", "raw": "_raw", "batch": "_batch"}
     wanted = expected.quarantined.rename(columns=names).assign(_source="departures")
+    wanted["_topic_partition"] = "departures-" + wanted["_partition"].astype(str)
     if {"_reason", "_raw"} <= {*shown.columns}:
         is_row = shown["_reason"].isin([AHEAD, NO_TIME])
         raw = shown["_raw"].where(~is_row, shown.loc[is_row, "_raw"].map(row_text))
@@ -81,6 +85,14 @@ def _quarantined(name: str, expected: Expected, shown: pd.DataFrame) -> Iterator
 
 
 _COMPARE = {"windows": _windows, "late": _late, "quarantined": _quarantined}
+
+
+def _windows_in(servers: str, topic: str) -> pd.DataFrame:
+    """Return the windows that a topic has, as readers of committed records see them."""
+    values = read_topic(servers, topic)["value"]
+    rows = pd.DataFrame([json.loads(value) for value in values])
+    times = {name: pd.to_datetime(rows[name], format="ISO8601", utc=True) for name in ("window_start", "window_end")}
+    return rows.assign(**times)
 
 
 def _delta(path: Path) -> pd.DataFrame:

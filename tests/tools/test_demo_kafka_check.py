@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.demo_kafka_check import AHEAD, NO_TIME, UNDECODABLE, Batch, Rules, decoded, expect, row_text, unread
-from tools.demo_kafka_compare import differences, written_otherwise
+from tools.demo_kafka_compare import counts, differences, written_otherwise
 from tools.demo_kafka_records import UNFIT, Record
 
 MINUTE = 60_000_000
@@ -260,7 +260,9 @@ def run():
         _step="hourly",
     )
     names = {"partition": "_partition", "offset": "_position", "fault": "_reason", "raw": "_raw", "batch": "_batch"}
-    held = expected.quarantined.rename(columns=names).assign(_source="departures")
+    held = expected.quarantined.rename(columns=names).assign(
+        _source="departures", _topic_partition=[f"departures-{p}" for p in expected.quarantined["partition"]]
+    )
     return expected, {"windows": expected.windows.assign(**times), "late": late, "quarantined": held}
 
 
@@ -273,6 +275,15 @@ def test_a_faultless_run_has_no_differences(run):
     expected, tables = run
     tables["quarantined"] = tables["quarantined"].replace({"_reason": {UNDECODABLE: "no JSON: line 1"}})
     assert differing(expected, {name: table.sample(frac=1, random_state=1) for name, table in tables.items()}) == []
+
+
+def test_each_place_that_has_an_output_is_compared(run):
+    """What is lost in a topic is said of the topic."""
+    expected, tables = run
+    both = {"Delta": tables["windows"], "Kafka": tables["windows"].iloc[1:]}
+    assert next(differences(expected, {"windows": both})) == "windows in Kafka: missing: 1"
+    n = len(tables["windows"])
+    assert list(counts(expected, {"windows": both})) == [("windows, Delta", n, n), ("windows, Kafka", n - 1, n)]
 
 
 @pytest.mark.parametrize(
@@ -291,6 +302,7 @@ def test_a_faultless_run_has_no_differences(run):
         ("quarantined", lambda t: t.assign(_raw=t["_raw"] + " "), "quarantined in Delta: missing: 1"),
         ("quarantined", lambda t: t.assign(_reason=NO_TIME), "quarantined in Delta: missing: 1"),
         ("quarantined", lambda t: t.assign(_batch=7), "quarantined in Delta: missing: 2"),
+        ("quarantined", lambda t: t.assign(_topic_partition="departures-1"), "quarantined in Delta: missing: 2"),
         ("quarantined", lambda t: t.assign(_position=t["_position"] + 1), "quarantined in Delta: missing: 2"),
         ("quarantined", lambda t: t.drop(columns="_raw"), "quarantined in Delta: the columns are"),
     ],
