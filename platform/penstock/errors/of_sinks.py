@@ -125,3 +125,27 @@ class RecordTooLarge(SinkValueRefused):
 
     code = "PEN-SNK-013"
     remedy = "Raise max.message.bytes of the topic, or filter or shorten such rows; the batch is re-run."
+
+
+class DatabaseNotFound(SinkError, LookupError):
+    """The server of a sink has no database or schema of this name."""
+
+    code = "PEN-SNK-016"
+    remedy = "Create it, or correct its name in the dsn or in the name of the table."
+    exit_code = EXIT_PERSON
+
+
+class DatabaseDenied(SinkError, PermissionError):
+    """The server of a sink rejects the user, the password, or what the user does."""
+
+    code = "PEN-SNK-017"
+    remedy = "Correct user and password in the dsn, or grant the user what the message names, then start again."
+    exit_code = EXIT_PERSON
+
+
+class KeysNotUnique(SinkError, ValueError):
+    """A table that rows are to replace others in has no unique index of the keys."""
+
+    code = "PEN-SNK-018"
+    remedy = "Create a unique index of just the keys, not partial and not deferrable, or correct keys=[...]."
+    exit_code = EXIT_PERSON

@@ -6,5 +6,18 @@ from penstock.sinks.encoders import Json, Raw, Text
 from penstock.sinks.kafka import Delivery, Kafka
 from penstock.sinks.kafka_brokers import NewTopic
 from penstock.sinks.memory import MemorySink
+from penstock.sinks.postgres.sink import Mode, Postgres
 
-__all__ = ["Console", "Delivery", "Delta", "Json", "Kafka", "MemorySink", "NewTopic", "Raw", "Text"]
+__all__ = [
+    "Console",
+    "Delivery",
+    "Delta",
+    "Json",
+    "Kafka",
+    "MemorySink",
+    "Mode",
+    "NewTopic",
+    "Postgres",
+    "Raw",
+    "Text",
+]

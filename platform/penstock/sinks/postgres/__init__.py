@@ -1,0 +1,1 @@
+"""Publish into tables of PostgreSQL."""

@@ -1,0 +1,232 @@
+"""Publish into a table of PostgreSQL: one transaction has the rows of a batch and the number of the batch.
+
+The order of one publication::
+
+    lock the app's row in penstock_batches     other publishers of the app wait, and see what this one has done
+    its batch                                  is this one or a later one: done, or SinkAhead
+    COPY into a temporary table                nobody else sees it
+    INSERT ... [ON CONFLICT DO UPDATE]         from there
+    the batch into the row                     in the same transaction
+    COMMIT                                     all is visible together, or nothing
+
+An error at any point is no evidence of anything. The next publisher asks the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.errors import SinkAhead, SinkBehind, SinkError, SinkRefused, SinkValueRefused
+from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.postgres.columns import staged_type
+from penstock.sinks.postgres.server import connect, named_errors
+from penstock.sinks.postgres.tables import MEMORY, TableName, TableShape, look, refuse_misfit
+from penstock.sinks.postgres.values import copied, refuse_unfit
+from penstock.sinks.staged_files import read_staged
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["PostgresPublisher"]
+
+_STAGE, _ORDER = "penstock_stage", "penstock_order"
+
+
+class PostgresPublisher(Publisher):
+    """Write staged rows into a table under (app, batch); `keys` are those that rows replace others by."""
+
+    def __init__(self, dsn: str, table: TableName, keys: Sequence[str], where: str, staging: CheckpointFolder) -> None:
+        self._dsn = dsn
+        self._table = table
+        self._keys = tuple(keys)
+        self._where = where
+        self._staging = staging
+        self._connection: psycopg.Connection[Any] | None = None
+        self._known: dict[str, int] = {}
+
+    def publish(self, publication: Publication) -> None:
+        """Write the rows in one transaction; if the table shows the batch already, do nothing."""
+        if not publication.files:
+            return
+        rows = read_staged(self._staging, publication.files)
+        with _ended_on_error(self), named_errors(self._where):
+            connection = self._connected()
+            shape = self._shape(rows.schema)
+            seen = self._locked(shape, publication.app)
+            self._refuse_behind(publication.app, seen)
+            if seen > publication.batch:
+                raise SinkAhead(
+                    f"the table has batch {seen} of this checkpoint and is asked to take {publication.batch}",
+                    where=self._where,
+                    seen=seen,
+                    batch=publication.batch,
+                )
+            if seen < publication.batch:
+                self._insert(rows, shape)
+                self._remember(shape, publication)
+            connection.commit()
+        self._known[publication.app] = publication.batch
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app that the table shows."""
+        from psycopg.sql import SQL
+
+        with _ended_on_error(self), named_errors(self._where):
+            connection = self._connected()
+            shape = look(connection, self._table, self._keys)
+            if shape is None:
+                connection.rollback()
+                return None
+            query = SQL("SELECT batch FROM {} WHERE target = %s::oid AND app = %s").format(self._table.sql(MEMORY))
+            row = connection.execute(query, [shape.oid, app]).fetchone()
+            connection.rollback()
+        if row is None:
+            return None
+        self._known[app] = row[0]
+        return int(row[0])
+
+    def refuse_values(self, files: Sequence[Staged]) -> None:
+        """Raise SinkValueRefused for values that the table cannot hold; it is asked where it has rules of its own."""
+        if not files:
+            return
+        rows = read_staged(self._staging, files)
+        with _ended_on_error(self), named_errors(self._where):
+            shape = self._shape(rows.schema)
+            columns = {column.name: column for column in shape.columns}
+            for name in rows.column_names:
+                if name in self._keys and rows[name].null_count:
+                    raise SinkValueRefused(f"key {name!r} is null", where=self._where)
+                refuse_unfit(name, rows[name], columns[name])
+            if shape.judges:
+                self._try(rows, shape)
+            self._connected().rollback()
+
+    def close(self) -> None:
+        """End the connection; what is not committed is gone."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        """End the connection: psycopg warns of one that is left open."""
+        self.close()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = connect(self._dsn)
+        return self._connection
+
+    def _shape(self, schema: pa.Schema) -> TableShape:
+        """Return the table as it is now: somebody may have changed it since the last batch."""
+        shape = look(self._connected(), self._table, self._keys)
+        if shape is None:
+            raise SinkError("the table is gone", where=self._where)
+        refuse_misfit(shape, schema, self._keys, self._where)
+        return shape
+
+    def _locked(self, shape: TableShape, app: str) -> int:
+        """Return the newest batch, -1 for none, in a row that is ours until the transaction ends."""
+        from psycopg.sql import SQL
+
+        memory, connection = self._table.sql(MEMORY), self._connected()
+        connection.execute(
+            SQL("INSERT INTO {} (target, app, batch) VALUES (%s::oid, %s, -1) ON CONFLICT DO NOTHING").format(memory),
+            [shape.oid, app],
+        )
+        row = connection.execute(
+            SQL("SELECT batch FROM {} WHERE target = %s::oid AND app = %s FOR UPDATE").format(memory), [shape.oid, app]
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _refuse_behind(self, app: str, seen: int) -> None:
+        known = self._known.get(app, -1)
+        if seen < known:
+            raise SinkBehind(
+                f"the table shows {'no batch' if seen < 0 else f'batch {seen}'} of this checkpoint as the newest, and "
+                f"had batch {known}",
+                where=self._where,
+                shown=seen,
+                missing=[known],
+            )
+
+    def _remember(self, shape: TableShape, publication: Publication) -> None:
+        from psycopg.sql import SQL
+
+        self._connected().execute(
+            SQL("UPDATE {} SET batch = %s, published = now() WHERE target = %s::oid AND app = %s").format(
+                self._table.sql(MEMORY)
+            ),
+            [publication.batch, shape.oid, publication.app],
+        )
+        # Rows are to be durable on return, also where a database is set to tell so earlier.
+        self._connected().execute(
+            "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+
+    def _try(self, rows: pa.Table, shape: TableShape) -> None:
+        """Insert rows in a transaction that is rolled back; the server's rules speak."""
+        try:
+            with named_errors(self._where):
+                self._insert(rows, shape)
+                self._connected().execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except SinkRefused as why:
+            raise SinkValueRefused(why.what, where=self._where) from why
+
+    def _insert(self, rows: pa.Table, shape: TableShape) -> None:
+        """Copy the rows to the server, and insert them from there, in the order of their arrival."""
+        from psycopg.sql import SQL, Identifier
+
+        connection = self._connected()
+        names = [Identifier(name) for name in rows.column_names]
+        types = {column.name: column.type for column in shape.columns}
+        staged = [SQL("{} {}").format(Identifier(f.name), SQL(staged_type(f.type))) for f in rows.schema]
+        connection.execute(
+            SQL("CREATE TEMP TABLE {} ({}, {} bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP").format(
+                Identifier(_STAGE), SQL(", ").join(staged), Identifier(_ORDER)
+            )
+        )
+        listed, stage = SQL(", ").join(names), Identifier("pg_temp", _STAGE)
+        with connection.cursor().copy(SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(stage, listed)) as copy:
+            for piece in copied(rows):
+                copy.write(piece)
+        cast = SQL(", ").join(
+            SQL("{}::{} AS {}").format(Identifier(name), SQL(types[name]), Identifier(name))
+            for name in rows.column_names
+        )
+        table = self._table.sql()
+        if not self._keys:
+            insert = SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {}")
+            connection.execute(insert.format(table, listed, cast, stage, Identifier(_ORDER)))
+            return
+        keys = SQL(", ").join(map(Identifier, self._keys))
+        others = [Identifier(name) for name in rows.column_names if name not in self._keys]
+        sets = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
+        connection.execute(
+            SQL(
+                "INSERT INTO {} ({}) SELECT DISTINCT ON ({}) {} FROM (SELECT {}, {} FROM {}) AS s ORDER BY {}, {} DESC"
+                " ON CONFLICT ({}) DO {}"
+            ).format(
+                table, listed, keys, listed, cast, Identifier(_ORDER), stage, keys, Identifier(_ORDER), keys,
+                SQL("UPDATE SET {}").format(sets) if others else SQL("NOTHING"),
+            )
+        )  # fmt: skip
+
+
+class _ended_on_error:  # noqa: N801 - a context, read as a phrase
+    """End the connection of a publisher where the block raises: its transaction, and its lock, end with it."""
+
+    def __init__(self, publisher: PostgresPublisher) -> None:
+        self._publisher = publisher
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """End it, unless all went well."""
+        if error is not None:
+            self._publisher.close()
