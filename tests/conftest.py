@@ -141,6 +141,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """Return the one PostgreSQL server of a test process, up; a second to start."""
+    from postgres_server import running
+
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return the one HDFS of a test process, up and out of safe mode; six seconds to start."""
     from tools.hdfs_server import HdfsServer

@@ -19,7 +19,7 @@ from sink_contract import CreatingContract, DeduplicatingContract, RepeatingCont
 from system_errors import OF_WRITES, name_of
 
 from penstock.errors import StorageUnavailable
-from penstock.sinks import Console, Delivery, Delta, Json, Kafka, MemorySink, NewTopic
+from penstock.sinks import Console, Delivery, Delta, Json, Kafka, MemorySink, Mode, NewTopic, Postgres
 from penstock.sinks.staged_files import stage_table
 
 
@@ -100,6 +100,43 @@ class TestKafkaAtLeastOnce(CreatingContract, RepeatingContract):
     @pytest.fixture
     def world(self, kafka: Any, tmp_path: Path) -> World:
         return kafka_world(kafka, tmp_path, Delivery.AT_LEAST_ONCE)
+
+
+def postgres_world(postgres: Any, folder: Path, **more: Any) -> World:
+    """Return a table of PostgreSQL with the numbers that the suite writes."""
+    table = postgres.new_name()
+
+    def shown() -> list[int]:
+        there = postgres.ask("SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
+        return [k for (k,) in postgres.ask(f"SELECT k FROM {table}")] if there else []  # noqa: S608 - a name of ours
+
+    return World(Postgres(postgres.dsn(), table, **more), folder, shown)
+
+
+@pytest.mark.integration
+class TestPostgres(CreatingContract, DeduplicatingContract):
+    """A table of PostgreSQL that each row is added to."""
+
+    @pytest.fixture
+    def another(self, postgres: Any) -> Callable[[Path], World]:
+        return lambda folder: postgres_world(postgres, folder)
+
+    @pytest.fixture
+    def world(self, postgres: Any, tmp_path: Path) -> World:
+        return postgres_world(postgres, tmp_path)
+
+
+@pytest.mark.integration
+class TestPostgresUpsert(CreatingContract, DeduplicatingContract):
+    """A table of PostgreSQL in which rows replace those of their keys."""
+
+    @pytest.fixture
+    def another(self, postgres: Any) -> Callable[[Path], World]:
+        return lambda folder: postgres_world(postgres, folder, mode=Mode.UPSERT, keys=["k"])
+
+    @pytest.fixture
+    def world(self, postgres: Any, tmp_path: Path) -> World:
+        return postgres_world(postgres, tmp_path, mode=Mode.UPSERT, keys=["k"])
 
 
 class TestConsole(RepeatingContract):

@@ -1,0 +1,53 @@
+"""Jobs that write into PostgreSQL: once through crashes at each hook, and stopped where the table has lost rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Job
+from penstock.errors import SinkBehind
+from penstock.sinks import Mode, Postgres
+from penstock.sources import MemorySource
+from penstock.testing import Crashed, Harness
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+HOOKS = [("Compute", "after"), ("CommitBatch", "after"), ("PublishSinks", "published all"), ("PublishSinks", "after")]
+
+
+def copying(postgres: Any, table: str) -> Job:
+    """Return a job with a table of all rows, and one of the newest row of each key."""
+    job = Job("copy", partitions=2)
+    rows = job.source("rows", MemorySource("k long, v long"))
+    rows.write("all", Postgres(postgres.dsn(), f"{table}_all"))
+    rows.write("newest", Postgres(postgres.dsn(), f"{table}_newest", mode=Mode.UPSERT, keys=["k"]))
+    return job
+
+
+@pytest.mark.fault("F01", "F55")
+def test_rows_are_there_once_through_crashes_of_the_driver(postgres: Any, tmp_path: Path) -> None:
+    """A driver dies at each hook; each restart publishes what is missing."""
+    table = postgres.new_name()
+    with Harness(copying(postgres, table), tmp_path / "root") as h:
+        for number, (stage, when) in enumerate(HOOKS):
+            h.crash_at(stage, when)
+            with pytest.raises(Crashed):
+                h.batch({"rows": [{"k": n % 3, "v": number * 10 + n} for n in range(10)]})
+            h.restart()
+        h.batch({"rows": [{"k": 7, "v": 100}]})
+    expected = [*range(10 * len(HOOKS)), 100]
+    assert [v for (v,) in postgres.ask(f"SELECT v FROM {table}_all ORDER BY v")] == expected  # noqa: S608 - ours
+    assert postgres.ask(f"SELECT k, v FROM {table}_newest ORDER BY k") == [(0, 39), (1, 37), (2, 38), (7, 100)]  # noqa: S608 - ours
+
+
+def test_a_restart_over_a_table_that_lost_its_batches_stops(postgres: Any, tmp_path: Path) -> None:
+    """SEMANTICS 9.5: the table was dropped between two runs, and is created anew."""
+    table = postgres.new_name()
+    with Harness(copying(postgres, table), tmp_path / "root") as h:
+        for n in range(2):
+            h.batch({"rows": [{"k": n, "v": n}]})
+        postgres.ask(f"DROP TABLE {table}_all")
+        with pytest.raises(SinkBehind, match="missing are 0"):
+            h.restart()

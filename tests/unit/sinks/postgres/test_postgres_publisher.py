@@ -1,0 +1,201 @@
+"""Publish batches into a real PostgreSQL server: once, whatever dies, and never by an old driver over a newer one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from postgres_writing import APP, Writing
+
+from penstock.errors import SinkAhead, SinkBehind, SinkBusy, SinkSchemaMismatch, SinkUnavailable, SinkValueRefused
+from penstock.sinks import Mode
+from penstock.sinks.postgres import publisher as module
+
+pytestmark = pytest.mark.integration
+NUMBERS = pa.schema([("k", pa.int64())])
+PAIRS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def writing(postgres: Any, tmp_path: Path) -> Writing:
+    """Return a table of numbers."""
+    made = Writing(tmp_path, postgres)
+    made.sink.create(NUMBERS, None)
+    return made
+
+
+def killed(do: Callable[[], object]) -> None:
+    """Do this in a process of its own, which must die."""
+    child = os.fork()
+    if child == 0:
+        try:
+            do()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def dying(connection: Any, when: str) -> Any:
+    """Return a connection whose process dies at a step."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    commit, execute = connection.commit, connection.execute
+
+    def committing() -> None:
+        if when == "before the commit":
+            die()
+        commit()
+        die()
+
+    def executing(query: Any, *values: Any) -> Any:
+        text = query if isinstance(query, str) else query.as_string(None)
+        if (when == "after COPY" and text.startswith("INSERT") and "penstock_stage" in text) or (
+            when == "before COPY" and text.startswith("CREATE TEMP")
+        ):
+            die()
+        return execute(query, *values)
+
+    connection.commit, connection.execute = committing, executing
+    return connection
+
+
+@pytest.mark.fault("F01", "F54", "F58")
+@pytest.mark.parametrize("when", ["before COPY", "after COPY", "before the commit", "after the commit"])
+def test_a_batch_is_there_once_whatever_step_kills_its_driver(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """SIGKILL at each step; the next driver asks the table and publishes what is missing."""
+    writing.publisher().publish(writing.numbers(0, 0))
+    batch = writing.numbers(1, 1, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "connect", lambda dsn: dying(psycopg.connect(dsn), when))
+        killed(lambda: writing.publisher().publish(batch))
+    publisher = writing.publisher()
+    assert publisher.version(APP) == (1 if when == "after the commit" else 0)
+    publisher.publish(batch)
+    assert writing.rows() == [(0,), (1,), (2,)]
+
+
+@pytest.mark.fault("F58")
+@pytest.mark.remedy("PEN-SNK-009")
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
+def test_a_connection_that_is_lost_in_commit_is_asked_about_later(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch, *, done: bool
+) -> None:
+    """Nobody knows whether it went through: the stream pauses, and the next publisher asks."""
+
+    def losing(dsn: str) -> Any:
+        connection = psycopg.connect(dsn)
+        commit = connection.commit
+
+        def lost() -> None:
+            if done:
+                commit()
+            writing.postgres.ask("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
+            connection.execute("SELECT 1")
+
+        connection.commit = lost  # type: ignore[method-assign]
+        return connection
+
+    batch = writing.numbers(0, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "connect", losing)
+        with pytest.raises(SinkUnavailable):
+            writing.publisher().publish(batch)
+    publisher = writing.publisher()
+    assert publisher.version(APP) == (0 if done else None)
+    publisher.publish(batch)
+    assert writing.rows() == [(1,)]
+
+
+@pytest.mark.fault("F31")
+def test_two_publishers_of_one_batch_show_it_once(writing: Writing) -> None:
+    """A driver that was fenced and the one that came after it, at the same time."""
+    batches = [writing.numbers(n, n) for n in range(10)]
+    ahead: list[int] = []
+
+    def publish() -> None:
+        for batch in batches:
+            try:
+                writing.publisher().publish(batch)
+            except SinkAhead:
+                ahead.append(batch.batch)
+
+    racers = [threading.Thread(target=publish) for _ in range(3)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert writing.rows() == [(n,) for n in range(10)]
+    assert writing.publisher().version(APP) == 9
+
+
+@pytest.mark.fault("F56")
+def test_a_lock_that_somebody_keeps_is_a_busy_sink(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same publisher publishes the batch when the lock is gone."""
+    publisher = writing.publisher()
+    publisher.publish(writing.numbers(0, 0))
+    assert isinstance(publisher, module.PostgresPublisher)
+    publisher._connected().execute("SET lock_timeout = '50ms'")
+    publisher._connected().commit()
+    with psycopg.connect(writing.postgres.dsn()) as other:
+        other.execute("SELECT * FROM penstock_batches FOR UPDATE")
+        with pytest.raises(SinkBusy) as caught:
+            publisher.publish(writing.numbers(1, 1))
+    assert caught.value.retry_after == 1.0
+    publisher.publish(writing.numbers(1, 1))
+    assert writing.rows() == [(0,), (1,)]
+
+
+def test_a_table_that_was_dropped_and_made_again_is_behind(writing: Writing) -> None:
+    """SEMANTICS 9.5: the memory is of the table, and not of its name; a renamed table keeps it."""
+    publisher = writing.publisher()
+    publisher.publish(writing.numbers(3, 0))
+    writing.postgres.ask(f"ALTER TABLE {writing.table} RENAME TO {writing.table}_x")
+    writing.postgres.ask(f"ALTER TABLE {writing.table}_x RENAME TO {writing.table}")
+    publisher.publish(writing.numbers(4, 1))
+    writing.postgres.ask(f"DROP TABLE {writing.table}")
+    writing.sink.create(NUMBERS, None)
+    with pytest.raises(SinkBehind) as caught:
+        publisher.publish(writing.numbers(5, 1))
+    assert (caught.value.shown, caught.value.missing) == (-1, [4])
+    assert (writing.publisher().version(APP), writing.rows()) == (None, [])
+
+
+@pytest.mark.fault("F70")
+def test_a_table_that_was_changed_since_is_told(writing: Writing) -> None:
+    """Each batch looks at the columns anew."""
+    publisher = writing.publisher()
+    publisher.publish(writing.numbers(0, 0))
+    writing.postgres.ask(f"ALTER TABLE {writing.table} ALTER k TYPE text")
+    with pytest.raises(SinkSchemaMismatch, match=r"'k' is text .* int64"):
+        publisher.publish(writing.numbers(1, 1))
+    assert writing.rows() == [("0",)]
+
+
+def test_an_upsert_keeps_what_arrived_last(postgres: Any, tmp_path: Path) -> None:
+    """Within a batch by arrival, across batches by their order."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k"])
+    rows = [(1, "a"), (2, "b"), (1, "c"), (3, "d"), (1, "e")]
+    writing.publish(0, pa.Table.from_pylist([{"k": k, "v": v} for k, v in rows], PAIRS))
+    assert writing.rows() == [(1, "e"), (2, "b"), (3, "d")]
+    writing.publish(1, pa.table({"k": [2, 4], "v": [None, "f"]}, PAIRS))
+    assert writing.rows() == [(1, "e"), (2, None), (3, "d"), (4, "f")]
+
+
+def test_a_key_that_is_null_is_refused(postgres: Any, tmp_path: Path) -> None:
+    """Null equals nothing, so such a row would be added again each time."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k"])
+    postgres.ask(f"CREATE TABLE {writing.table} (k bigint UNIQUE, v text)")
+    with pytest.raises(SinkValueRefused, match="'k' is null"):
+        writing.publish(0, pa.table({"k": [None, 1], "v": ["a", "b"]}, PAIRS))
+    assert writing.rows() == []
