@@ -5,7 +5,7 @@ import pytest
 from penstock.errors import EXIT_PERSON, EXIT_RETRY, of_sinks
 
 PERSON = {
-    "RecordTooLarge", "SinkAhead", "SinkBehind", "SinkDenied", "SinkForgets", "SinkNotFound", "SinkRefused",
+    "DatabaseDenied", "DatabaseNotFound", "KeysNotUnique", "RecordTooLarge", "SinkAhead", "SinkBehind", "SinkDenied", "SinkForgets", "SinkNotFound", "SinkRefused",
     "SinkSchemaMismatch", "SinkValueRefused",
 }  # fmt: skip
 LEAVES = [cls for cls in vars(of_sinks).values() if isinstance(cls, type) and cls.__module__ == of_sinks.__name__]
