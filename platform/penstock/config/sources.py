@@ -181,7 +181,8 @@ def _in_file(hint: Any) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return Annotated[dict[str, _in_file(inner[1])], BeforeValidator(flat_table)]  # type: ignore[misc]
     if origin is not None and issubclass(origin, Sequence):
-        return list[_in_file(inner[0])]  # type: ignore[misc]
+        # An empty text may be one of several, as of those that mean null.
+        return list[str if inner[0] is str else _in_file(inner[0])]  # type: ignore[misc]
     if hint in _SIMPLE or not isinstance(hint, type):
         return _SIMPLE.get(hint, hint)
     if issubclass(hint, Enum):

@@ -99,6 +99,13 @@ def test_an_argument_of_several_types_takes_each_of_them(project, monkeypatch, t
     assert made(project, KAFKA.replace("on_gap", f"start = {text}\non_gap")).start == start
 
 
+def test_an_empty_text_may_stand_in_a_list(project):
+    """As the default of `nulls` does, which a file may write out."""
+    (project / "orders.csv").touch()
+    text = '[sources.orders]\nkind = "file_replay"\npath = "orders.csv"\norder_by = "t"\nnulls = ["", "NA"]\n'
+    assert made(project, text).nulls == ("", "NA")
+
+
 @pytest.mark.fault("F66")
 @pytest.mark.parametrize(
     ("before", "after", "line", "what"),
