@@ -16,7 +16,10 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
+    ResourceType,
 )
 
 from penstock.runtime.spark.jars import ensure
@@ -191,6 +194,19 @@ class KafkaServer:
         # A client that knew the topic before the partition was added finds no leader of it.
         admin = AdminClient({"bootstrap.servers": self.address})
         admin.delete_records([at])[at].result()
+
+    def configure(self, topic: str, **config: str) -> None:
+        """Set settings of a topic; returns when the broker says them."""
+        entries = [ConfigEntry(name, value, incremental_operation=_SET) for name, value in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result()
+
+        def has_them() -> bool:
+            asked = ConfigResource(ResourceType.TOPIC, topic)
+            there = self.admin.describe_configs([asked])[asked].result()
+            return all(there[name].value == value for name, value in config.items())
+
+        until(has_them, f"the settings of {topic}")
 
     def produce(
         self, topic: str, records: Iterable[bytes | None], partition: int = 0, *,
