@@ -12,11 +12,11 @@ from kafka_topics import records_in, rows_in
 
 from penstock import Job, agg, seconds
 from penstock.errors import SinkBehind, SinkNotFound, SinkValueRefused
+from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delivery, MemorySink
 from penstock.sinks import Kafka as KafkaSink
 from penstock.sources import Json, Kafka, MemorySource
-from penstock.sources.backlog import ReadLimit
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
@@ -52,7 +52,7 @@ def test_from_kafka_into_kafka_each_row_is_there_once_through_crashes(kafka: Any
     for name, partitions in ((topic, 2), (f"{topic}-copy", 3), (f"{topic}-sums", 1)):
         kafka.create(name, partitions)
     written = 0
-    settings = DriverSettings(limit=lambda: ReadLimit(rows=30))
+    settings = DriverSettings(limits=lambda: Limits(rows=30))
     with Harness(from_topic_to_topic(kafka, topic), tmp_path / "root", settings=settings) as h:
         for stage, when in HOOKS:
             for partition, users in ((0, (0, 2)), (1, (1,))):  # a user is in one partition
