@@ -16,10 +16,10 @@ from harness_jobs import plain
 from penstock import Job, agg, seconds
 from penstock.errors import FileChanged, FileVanished
 from penstock.graph.policies import Afterwards, OnUnreadable
+from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import Files, Json, files
-from penstock.sources.backlog import ReadLimit
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.hdfs_server import HdfsServer
@@ -68,7 +68,7 @@ def test_each_row_is_once_in_the_table_through_crashes(tmp_path: Path, afterward
     more |= {"move_to": folder / "_done"} if afterwards is Afterwards.MOVE else {}
     every: set[tuple[str, int]] = set()
     bad = 0
-    limit = DriverSettings(limit=lambda: ReadLimit(rows=12))
+    limit = DriverSettings(limits=lambda: Limits(rows=12))
     with Harness(job_of(folder, tmp_path, **more), tmp_path / "root", settings=limit) as h:
         for turn, (stage, when) in enumerate([*HOOKS, *HOOKS]):
             for n in range(rng.randrange(1, 4)):
