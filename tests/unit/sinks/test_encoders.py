@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
@@ -29,6 +29,8 @@ def encoded(column: pa.Array, name: str = "v") -> list[str]:
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 MOMENTS = st.datetimes(timezones=st.just(UTC))
+DIGITS = Context(prec=38)
+"""By itself Python rounds to 28 digits, and the greatest numbers to one that the type does not hold."""
 LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
     pa.int8(): st.integers(-128, 127),
@@ -39,7 +41,7 @@ LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.binary(): st.binary(max_size=5),
     UTC_MICROS: MOMENTS,
     pa.date32(): st.dates(),
-    pa.decimal128(38, 10): st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-10)),
+    pa.decimal128(38, 10): st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-10, DIGITS)),
 }
 
 
