@@ -27,7 +27,8 @@ import pyarrow.parquet as pq
 from penstock.errors import ColumnsChanged, ConfigError
 from penstock.sources.file_parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
-from penstock.sources.records import arrow_schema, cast_columns, csv_parts, in_micros
+from penstock.sources.formats.base import columns_of
+from penstock.sources.records import cast_columns, csv_parts, in_micros
 
 __all__ = ["CsvFile", "FileFormat", "Lines", "Parquet", "decompressed"]
 
@@ -79,7 +80,7 @@ class Parquet(FileFormat):
 
     def columns(self) -> pa.Schema | None:
         """Return the columns of the DDL, None without any."""
-        return None if self.schema is None else ddl_columns(self.schema)
+        return None if self.schema is None else columns_of(self.schema)
 
     def columns_of(self, file: IO[bytes]) -> pa.Schema:
         """Return the columns of a file as Spark has them: each may be null, times are in microseconds."""
@@ -162,7 +163,7 @@ class CsvFile(FileFormat):
 
     def columns(self) -> pa.Schema:
         """Return the columns of the DDL."""
-        schema = ddl_columns(self.schema)
+        schema = columns_of(self.schema)
         for field in schema:
             if pa.types.is_nested(field.type):
                 raise ConfigError(f"column {field.name!r} is {field.type}, which a field of CSV cannot hold")
@@ -244,19 +245,6 @@ class Lines(FileFormat):
     def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
         """Return it by the line ends in the first bytes."""
         return _by_line_ends(file, name, length)
-
-
-def ddl_columns(ddl: str) -> pa.Schema:
-    """Return the columns of Spark DDL; raises ConfigError."""
-    from pyspark.errors import ParseException
-
-    try:
-        schema = arrow_schema(ddl)
-    except ParseException as why:
-        raise ConfigError(f"{ddl!r} is no DDL: {why.getCondition() or why}") from why
-    if len(set(schema.names)) < len(schema.names):
-        raise ConfigError(f"{ddl!r} names a column twice")
-    return schema
 
 
 def decompressed(file: IO[bytes], name: str) -> pa.NativeFile:
