@@ -48,6 +48,7 @@ def test_all_records_are_written_in_order(kafka, topic):
     assert is_whole(kafka, topic, written)
 
 
+@pytest.mark.sample(seconds=30)
 def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(tmp_path):
     """What was on its way when it died is sent again."""
     server = KafkaServer(tmp_path / "kafka")

@@ -52,6 +52,7 @@ def test_a_user_that_the_brokers_refuse_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.remedy("PEN-SRC-016")
+@pytest.mark.sample(seconds=40)
 def test_certificates_that_are_not_trusted_are_named(tmp_path: Path) -> None:
     """Before the first batch: the brokers' by the source, and the source's by the brokers; with both, topics are read."""
     own, other = Certificates.made(tmp_path / "own"), Certificates.made(tmp_path / "other")
@@ -81,6 +82,7 @@ def test_certificates_that_are_not_trusted_are_named(tmp_path: Path) -> None:
         server.end()
 
 
+@pytest.mark.sample(seconds=35)
 def test_passwords_go_encrypted(tmp_path: Path) -> None:
     """SASL over TLS: authority and user are looked at, each with an error of its own."""
     own, other = Certificates.made(tmp_path / "own"), Certificates.made(tmp_path / "other")
@@ -144,6 +146,7 @@ def test_a_group_that_the_user_may_not_use_stops_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.fault("F36")
+@pytest.mark.sample(seconds=45)
 def test_a_topic_that_seems_gone_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     """Its metadata is asked for again, by the driver and by tasks; partitions are not believed gone for a moment."""
     server = KafkaServer(tmp_path / "kafka")
