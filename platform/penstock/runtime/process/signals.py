@@ -125,8 +125,10 @@ class StopSwitch:
 
     def _next(self, seconds: float | None) -> bytes:
         """Return the next word that was said, or nothing after so many seconds."""
-        ready, _, _ = select.select([self._ear], [], [], seconds)
-        return os.read(self._ear, 1) if ready else b""
+        # Not select.select: it refuses descriptors from 1,024 on, and a driver of many partitions holds more than that.
+        ready = select.poll()
+        ready.register(self._ear, select.POLLIN)
+        return os.read(self._ear, 1) if ready.poll(None if seconds is None else seconds * 1_000) else b""
 
 
 class StoppableClock:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -131,6 +132,17 @@ def test_the_first_signal_finishes_the_batch_and_leaves(number, stage):
     assert script.log == [f"{s} {b}" for b in range(2) for s in STAGES] + ["released"]
     assert script.told == ["committed", "stopping", "committed", "ended"]
     assert script.status["state"] == "stopped"
+
+
+@pytest.mark.fault("F02")
+def test_a_signal_is_heard_by_a_driver_with_many_open_files():
+    """Its own descriptors then have numbers over 1,024, which `select` refuses."""
+    script = Script(3, {(1, "Compute"): lambda: send(signal.SIGTERM)})
+    with ExitStack() as files:
+        for _ in range(1_100):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        assert run(script) is Ending.STOPPED
+    assert script.told == ["committed", "stopping", "committed", "ended"]
 
 
 @pytest.mark.fault("F02")
