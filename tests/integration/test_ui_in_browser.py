@@ -266,8 +266,13 @@ def test_a_limit_is_lifted_by_an_empty_field(site, url, airflow, browser):
 def test_a_stream_is_paused_by_a_tick(site, url, airflow, browser):
     """The page shows limits that hold, and sends the pause beside them."""
     site.stream(limits=Limits(max_rate=40))
-    browser.open(f"{url}/jobs/orders/ask/limits")
-    browser.see("#request button:enabled")
+
+    def shown() -> bool:
+        browser.open(f"{url}/jobs/orders/ask/limits")
+        browser.see("#request button:enabled")
+        return browser.see("input[name=max_rate]").get_attribute("value") == "40"
+
+    browser.until(shown, "the limit on the page, which shows what was read a moment ago")
     browser.click("input[name=paused]")
     browser.click("#request button")
     browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
