@@ -13,7 +13,7 @@ from penstock import seconds
 from penstock.sources import Files, Text
 from penstock.sources.backlog import ReadLimit, divide
 from penstock.sources.base import Position
-from penstock.sources.file_reader import FilesReader
+from penstock.sources.file.reader import FilesReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,14 +19,14 @@ from penstock import seconds
 from penstock.graph.policies import BadRecord, OnMissingColumn, OnNewColumn, OnUnreadable
 from penstock.sources import Files, Parquet
 from penstock.sources.base import Position
-from penstock.sources.file_formats import Lines
-from penstock.sources.file_listings import Listing
-from penstock.sources.file_parts import ColumnRules
-from penstock.sources.file_patterns import Pattern
-from penstock.sources.file_positions import Entry
-from penstock.sources.file_reader import AtMost, FilesReader
-from penstock.sources.file_systems import Listed
-from penstock.sources.file_tasks import FilesTaskReader
+from penstock.sources.file.formats import Lines
+from penstock.sources.file.listings import Listing
+from penstock.sources.file.parts import ColumnRules
+from penstock.sources.file.patterns import Pattern
+from penstock.sources.file.positions import Entry
+from penstock.sources.file.reader import AtMost, FilesReader
+from penstock.sources.file.systems import Listed
+from penstock.sources.file.tasks import FilesTaskReader
 from penstock.sources.formats import Decoded, Format
 
 __all__ = [

@@ -1,9 +1,9 @@
 """Read rows that can be read again."""
 
 from penstock.graph.policies import Afterwards, BadRecord, OnEnd, OnGap, OnMissingColumn, OnNewColumn, OnUnreadable
-from penstock.sources.file_formats import CsvFile, Parquet
-from penstock.sources.file_reader import bytes_, files
-from penstock.sources.file_source import Files
+from penstock.sources.file.formats import CsvFile, Parquet
+from penstock.sources.file.reader import bytes_, files
+from penstock.sources.file.source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
 from penstock.sources.kafka import Kafka, Start
 from penstock.sources.memory import MemorySource

@@ -24,9 +24,10 @@ from penstock.errors import (
     SourceUnavailable,
 )
 from penstock.graph.policies import Afterwards
-from penstock.sources import file_systems, files
+from penstock.sources import files
 from penstock.sources.base import SourceReader
-from penstock.sources.file_systems import HdfsFiles, LocalFiles, file_system
+from penstock.sources.file import systems
+from penstock.sources.file.systems import HdfsFiles, LocalFiles, file_system
 from tools.hdfs_server import SUPERUSER, HdfsServer
 
 
@@ -151,7 +152,7 @@ def test_hdfs_lists_part_by_part(hdfs: HdfsServer, landing: str, monkeypatch: py
     for n in range(7):
         put(hdfs, f"{landing}/{n}", f"{n}\n", n)
     whole = HdfsFiles(landing).listed("")
-    calls = type(file_systems._web(("http://x",), None, 0).calls("x"))
+    calls = type(systems._web(("http://x",), None, 0).calls("x"))
     some = calls.some_children
 
     def fewer(self: Any, folder: str, after: str) -> Any:

@@ -15,9 +15,9 @@ import numpy as np
 import structlog
 
 from penstock.errors import SourceNotFound
-from penstock.sources.file_patterns import Pattern, States, is_hidden
-from penstock.sources.file_positions import Entry
-from penstock.sources.file_systems import FileSystem
+from penstock.sources.file.patterns import Pattern, States, is_hidden
+from penstock.sources.file.positions import Entry
+from penstock.sources.file.systems import FileSystem
 
 __all__ = ["Listing"]
 

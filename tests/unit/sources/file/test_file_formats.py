@@ -15,9 +15,9 @@ from folder_files import Numbers, Rows
 
 from penstock.errors import ColumnsChanged, ConfigError
 from penstock.graph.policies import OnMissingColumn, OnNewColumn
-from penstock.sources import file_formats
-from penstock.sources.file_formats import CsvFile, FileFormat, Lines, Parquet
-from penstock.sources.file_parts import ColumnRules, Part, Share, Unreadable
+from penstock.sources.file import formats
+from penstock.sources.file.formats import CsvFile, FileFormat, Lines, Parquet
+from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable
 from penstock.sources.formats import Json, Text
 
 STRICT = ColumnRules(OnNewColumn.FAIL, OnMissingColumn.FAIL)
@@ -76,9 +76,9 @@ def test_json_lines_have_the_errors_of_json_records() -> None:
 @pytest.mark.fault("F41")
 def test_a_line_that_is_too_long_is_a_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """F41: its first bytes are kept, wherever it lies in what is read at a time; the others are rows."""
-    monkeypatch.setattr(file_formats, "_LONGEST", 50)
-    monkeypatch.setattr(file_formats, "_SHOWN", 9)
-    monkeypatch.setattr(file_formats, "_BYTES_A_PART", 7)
+    monkeypatch.setattr(formats, "_LONGEST", 50)
+    monkeypatch.setattr(formats, "_SHOWN", 9)
+    monkeypatch.setattr(formats, "_BYTES_A_PART", 7)
     parts = parts_of(Lines(Text(), skips_empty=False), b"a\n" + b"x" * 200 + b"\nb\n" + b"y" * 50, Text().columns())
     assert rows_of(parts) == {0: ("a",), 1: ("line 2: more than 0 MiB", "x" * 9), 2: ("b",), 3: ("y" * 50,)}
 
@@ -86,8 +86,8 @@ def test_a_line_that_is_too_long_is_a_bad_record(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 def test_lines_are_the_same_however_they_are_read(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Their ends lie anywhere in what is read at a time."""
-    monkeypatch.setattr(file_formats, "_BYTES_A_PART", size)
-    monkeypatch.setattr(file_formats, "_ROWS_A_PART", 3)
+    monkeypatch.setattr(formats, "_BYTES_A_PART", size)
+    monkeypatch.setattr(formats, "_ROWS_A_PART", 3)
     text = "\na\n\nbb\nccc\n\nddd ddd"
     rows = rows_of(parts_of(Lines(Text(), skips_empty=False), text.encode(), Text().columns()))
     assert [value for (value,) in rows.values()] == text.split("\n")

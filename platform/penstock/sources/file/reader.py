@@ -14,11 +14,11 @@ import structlog
 from penstock.errors import ColumnsForgotten, ConfigError, FileVanished, PenstockError
 from penstock.graph.policies import Afterwards
 from penstock.sources.base import Ends, Position, Span, SplitReader, Waiting
-from penstock.sources.file_listings import Listing
-from penstock.sources.file_parts import Unreadable
-from penstock.sources.file_positions import Entry, FilePosition, Standing
-from penstock.sources.file_systems import FileSystem
-from penstock.sources.file_tasks import METADATA, FilesTaskReader, files_of, refuse_other
+from penstock.sources.file.listings import Listing
+from penstock.sources.file.parts import Unreadable
+from penstock.sources.file.positions import Entry, FilePosition, Standing
+from penstock.sources.file.systems import FileSystem
+from penstock.sources.file.tasks import METADATA, FilesTaskReader, files_of, refuse_other
 
 __all__ = ["AtMost", "FilesReader", "bytes_", "files"]
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from penstock.errors import BadRecordFound, ColumnsChanged, FileChanged, FileVanished, InputUnreadable
 from penstock.graph.policies import BadRecord, OnUnreadable
 from penstock.sources.base import Span, TaskReader, with_hidden
-from penstock.sources.file_formats import FileFormat
-from penstock.sources.file_parts import ColumnRules, Part, Share, Unreadable
-from penstock.sources.file_positions import Entry
-from penstock.sources.file_systems import FileSystem
+from penstock.sources.file.formats import FileFormat
+from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable
+from penstock.sources.file.positions import Entry
+from penstock.sources.file.systems import FileSystem
 
 __all__ = ["METADATA", "FilesTaskReader", "files_of", "refuse_other"]
 

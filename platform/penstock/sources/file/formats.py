@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import ColumnsChanged, ConfigError
-from penstock.sources.file_parts import ColumnRules, Part, Share, Unreadable, unreadable
+from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
 from penstock.sources.formats.base import columns_of
 from penstock.sources.records import cast_columns, csv_parts, in_micros

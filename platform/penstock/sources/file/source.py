@@ -1,7 +1,7 @@
 """Follow the files that appear in a folder, on local disk and HDFS, each of which is read once (SEMANTICS 9.1).
 
 The folder is one partition, and a place is a number of files: the nth file that was read has place n - 1 for ever. The
-position knows which files those are, without a list of them all (`file_positions`).
+position knows which files those are, without a list of them all (`positions`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.errors import ConfigError, SourceNotFound
 from penstock.graph.durations import Duration, hours, seconds
 from penstock.graph.policies import Afterwards, BadRecord, OnMissingColumn, OnNewColumn, OnUnreadable
 from penstock.sources.base import Source
-from penstock.sources.file_formats import FileFormat, Lines
-from penstock.sources.file_listings import Listing
-from penstock.sources.file_parts import ColumnRules, Unreadable
-from penstock.sources.file_patterns import Pattern, is_hidden
-from penstock.sources.file_reader import AtMost, FilesReader, files
-from penstock.sources.file_systems import FileSystem, LocalFiles, file_system
-from penstock.sources.file_tasks import METADATA, FilesTaskReader
+from penstock.sources.file.formats import FileFormat, Lines
+from penstock.sources.file.listings import Listing
+from penstock.sources.file.parts import ColumnRules, Unreadable
+from penstock.sources.file.patterns import Pattern, is_hidden
+from penstock.sources.file.reader import AtMost, FilesReader, files
+from penstock.sources.file.systems import FileSystem, LocalFiles, file_system
+from penstock.sources.file.tasks import METADATA, FilesTaskReader
 from penstock.sources.formats import Format, Raw, Text
 
 __all__ = ["Files"]

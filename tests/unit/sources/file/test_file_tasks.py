@@ -16,7 +16,7 @@ from source_reading import end_of_batch
 from penstock.errors import BadRecordFound, ColumnsChanged, FileChanged, FileVanished, InputUnreadable
 from penstock.graph.policies import BadRecord, OnNewColumn, OnUnreadable
 from penstock.sources.base import ERROR, POSITION, RAW, Span
-from penstock.sources.file_reader import FilesReader
+from penstock.sources.file.reader import FilesReader
 
 METADATA = ["_path", "_modified", "_size", "_row"]
 

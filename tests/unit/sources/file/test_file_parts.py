@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import SourceUnavailable
 from penstock.graph.policies import OnMissingColumn, OnNewColumn
-from penstock.sources.file_parts import ColumnRules, Share, Unreadable, unreadable
+from penstock.sources.file.parts import ColumnRules, Share, Unreadable, unreadable
 
 
 @settings(max_examples=examples(100))

@@ -9,7 +9,7 @@ from folder_files import BEGIN, S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sources.file_positions import Entry, FilePosition, Standing
+from penstock.sources.file.positions import Entry, FilePosition, Standing
 
 FILES = st.lists(
     st.builds(Entry, st.text("abé/=", min_size=1, max_size=4), st.integers(0, 5), st.integers(1, 3)),

@@ -29,7 +29,7 @@ from penstock.errors import (
     SourceUnavailable,
     StorageDenied,
 )
-from penstock.sources.file_positions import Entry
+from penstock.sources.file.positions import Entry
 
 if TYPE_CHECKING:
     from penstock.checkpoint.storage.webhdfs import Status, WebHdfs

@@ -17,8 +17,8 @@ from penstock.config.settings import load_settings
 from penstock.errors import ColumnsForgotten, ConfigError, FolderUnreadable, SourceNotFound
 from penstock.graph.policies import Afterwards, OnNewColumn
 from penstock.sources import CsvFile, Files, Json, Parquet, Text, bytes_, files
-from penstock.sources.file_formats import Lines
-from penstock.sources.file_reader import AtMost
+from penstock.sources.file.formats import Lines
+from penstock.sources.file.reader import AtMost
 
 WRONG: dict[str, dict[str, Any]] = {
     "pattern": {"pattern": "../*"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.sources.file_patterns import Pattern, is_hidden
+from penstock.sources.file.patterns import Pattern, is_hidden
 
 PATHS = ("a.json", "b.csv", "day=1/a.json", "day=1/hour=2/a.json", "other/a.json", "_day=1/a.json")
 

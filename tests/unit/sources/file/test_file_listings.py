@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from penstock.errors import FolderUnreadable, SourceNotFound
-from penstock.sources import file_listings
-from penstock.sources.file_listings import Listing
-from penstock.sources.file_patterns import Pattern
-from penstock.sources.file_systems import LocalFiles
+from penstock.sources.file import listings
+from penstock.sources.file.listings import Listing
+from penstock.sources.file.patterns import Pattern
+from penstock.sources.file.systems import LocalFiles
 
 
 def listing_of(files: FakeFiles, *, settle: int = 0) -> Listing:
@@ -60,7 +60,7 @@ def test_a_name_that_comes_within_a_tick_of_the_clock_is_seen() -> None:
 
 def test_of_a_large_folder_only_new_names_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """And once a minute all, because a name may be that of another file with the same inode."""
-    monkeypatch.setattr(file_listings, "_LARGE", 50)
+    monkeypatch.setattr(listings, "_LARGE", 50)
     files = FakeFiles()
     for n in range(100):
         files.put(f"{n}")

@@ -19,11 +19,11 @@ from structlog.testing import capture_logs
 from penstock.errors import ConfigError, FileChanged, FileVanished, SourceNotFound
 from penstock.graph.policies import Afterwards
 from penstock.sources import bytes_, files
-from penstock.sources import file_positions as positions
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import Position
-from penstock.sources.file_reader import FilesReader
-from penstock.sources.file_systems import LocalFiles
+from penstock.sources.file import positions
+from penstock.sources.file.reader import FilesReader
+from penstock.sources.file.systems import LocalFiles
 
 MINUTE = 60 * S
 MOVES = ("put", "put", "put", "put in order", "wait", "tick", "remove", "look", "batch", "batch", "crash", "restart")
