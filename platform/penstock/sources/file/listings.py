@@ -17,7 +17,7 @@ import structlog
 from penstock.errors import SourceNotFound
 from penstock.sources.file.patterns import Pattern, States, is_hidden
 from penstock.sources.file.positions import Entry
-from penstock.sources.file.systems import FileSystem
+from penstock.sources.file.systems import FileSystem, are_in
 
 __all__ = ["Listing"]
 
@@ -112,7 +112,7 @@ class Listing:
         folder = self._folders.get(entry.path.rpartition("/")[0])
         if folder is not None:
             folder.is_whole = False
-            folder.yielded = np.setdiff1d(folder.yielded, [_number(entry)])
+            folder.yielded = folder.yielded[folder.yielded != _number(entry)]
             folder.tokens = _NONE
 
     def _visit(self, entry: Entry, folder: _Folder) -> Iterator[Entry]:
@@ -135,22 +135,22 @@ class Listing:
         folder.folders = [child for child in listed.folders if not is_hidden(child.path.rpartition("/")[2])]
         meant = [f for f in listed.files if self._is_meant(folder.states, f.path)]
         if not is_quick:  # of those that are gone nothing is kept
-            kept = np.fromiter(map(_number, meant), np.int64, len(meant))
-            folder.yielded = np.intersect1d(folder.yielded, kept)
+            kept = np.sort(np.fromiter(map(_number, meant), np.int64, len(meant)))
+            folder.yielded = folder.yielded[are_in(folder.yielded, kept)]
         yield from self._ready(folder, meant)
         waiting = {*folder.waiting}
         pending = [t for f, t in zip(listed.files, listed.of_files, strict=False) if f.path in waiting]
-        folder.tokens = np.setdiff1d(listed.tokens, np.array(pending, np.int64)) if len(listed.tokens) else _NONE
+        folder.tokens = listed.tokens[~are_in(listed.tokens, np.sort(np.array(pending, np.int64)))]
         folder.is_whole = now - folder.since >= _TICK or self._wall() - folder.modified > _LONG_AGO
 
     def _is_meant(self, states: States, path: str) -> bool:
         name = path.rpartition("/")[2]
-        return not is_hidden(name) and self.pattern.is_file(self.pattern.below(states, name))
+        return not is_hidden(name) and self.pattern.is_file(states, name)
 
     def _ready(self, folder: _Folder, found: Sequence[Entry]) -> list[Entry]:
         """Return the files that can be read and were not yielded; note the others, which have to wait."""
         numbers = np.fromiter(map(_number, found), np.int64, len(found))
-        is_new = np.isin(numbers, folder.yielded, assume_unique=False, invert=True)
+        is_new = ~are_in(numbers, folder.yielded)
         ready, yielded, waiting = [], [], []
         for i in np.flatnonzero(is_new).tolist():
             entry = found[i]
@@ -161,7 +161,7 @@ class Listing:
                 waiting.append(entry.path)
                 self._warn_of_future(entry)
         folder.waiting = waiting
-        folder.yielded = np.union1d(folder.yielded, np.array(yielded, np.int64))
+        folder.yielded = np.sort(np.concatenate([folder.yielded, np.array(yielded, np.int64)]))
         return ready
 
     def _warn_of_future(self, entry: Entry) -> None:

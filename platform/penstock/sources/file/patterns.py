@@ -54,9 +54,11 @@ class Pattern:
         step = {i + 1 for i in states if i < len(parts) and (part := parts[i]) is not None and part.match(name)}
         return _closed(self.text, frozenset(stay | step))
 
-    def is_file(self, states: States) -> bool:
-        """Return whether a file of these states is meant."""
-        return len(_parts(self.text)) in states
+    def is_file(self, states: States, name: str) -> bool:
+        """Return whether a file of this name is meant in a folder of these states."""
+        parts = _parts(self.text)
+        last = parts[-1]
+        return len(parts) - 1 in states and last is not None and last.match(name) is not None
 
     def may_have_files(self, states: States) -> bool:
         """Return whether a file below a folder of these states may be meant."""

@@ -34,7 +34,7 @@ from penstock.sources.file.positions import Entry
 if TYPE_CHECKING:
     from penstock.checkpoint.storage.webhdfs import Status, WebHdfs
 
-__all__ = ["FileSystem", "HdfsFiles", "Listed", "LocalFiles", "file_system"]
+__all__ = ["FileSystem", "HdfsFiles", "Listed", "LocalFiles", "are_in", "file_system"]
 
 _AT_ONCE = 8
 """Questions that HDFS is asked at once."""
@@ -127,7 +127,7 @@ class LocalFiles:
             with os.scandir(self._full(path)) as names:
                 entries = list(names)
             tokens = np.fromiter((hash((e.name, e.inode())) for e in entries), np.int64, len(entries))
-            wanted = np.ones(len(tokens), bool) if known is None else ~_are_in(tokens, known)
+            wanted = np.ones(len(tokens), bool) if known is None else ~are_in(tokens, known)
             for i in np.flatnonzero(wanted).tolist():
                 entry = entries[i]
                 if entry.is_dir(follow_symlinks=False):
@@ -205,7 +205,7 @@ def _local(path: str, status: os.stat_result) -> Entry:
     return Entry(path, status.st_mtime_ns, status.st_size, status.st_ctime_ns)
 
 
-def _are_in(tokens: np.ndarray, known: np.ndarray) -> np.ndarray:
+def are_in(tokens: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return which tokens are among known ones, which are sorted."""
     if not len(known):
         return np.zeros(len(tokens), bool)

@@ -35,7 +35,7 @@ def test_what_a_pattern_means(text: str, meant: tuple[str, ...]) -> None:
             states = pattern.below(states, folder)
             if not pattern.may_have_files(states):
                 return False
-        return pattern.is_file(pattern.below(states, name))
+        return pattern.is_file(states, name)
 
     assert tuple(filter(is_meant, PATHS)) == meant
 
