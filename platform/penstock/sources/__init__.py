@@ -1,7 +1,7 @@
 """Read rows that can be read again."""
 
 from penstock.graph.policies import Afterwards, BadRecord, OnEnd, OnGap, OnMissingColumn, OnNewColumn, OnUnreadable
-from penstock.sources.file.formats import CsvFile, Parquet
+from penstock.sources.file.formats import Parquet
 from penstock.sources.file.reader import bytes_, files
 from penstock.sources.file.source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
@@ -15,7 +15,6 @@ __all__ = [
     "Avro",
     "BadRecord",
     "Csv",
-    "CsvFile",
     "FileReplay",
     "Files",
     "Json",

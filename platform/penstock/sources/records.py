@@ -261,6 +261,7 @@ def csv_parts(
     where: str | None = None,
     names: Sequence[str] | None = None,
     delimiter: str = ",",
+    quote: str = '"',
 ) -> Iterator[Read]:
     """Yield the rows part by part, and for each row an error and its raw text, null where it fits (SEMANTICS 9.3).
 
@@ -275,6 +276,7 @@ def csv_parts(
         where: What errors name, by itself the path.
         names: The names of the file's columns, where it has no header.
         delimiter: The character between fields.
+        quote: The character around fields, "" for none.
 
     Raises KeyError for a column of the schema that the file lacks, ArrowInvalid for text that is not UTF-8, and
     ConfigError for a type that text cannot become.
@@ -291,7 +293,7 @@ def csv_parts(
     convert.column_types = {name: pa.string() for name in schema.names}
     convert.include_columns = schema.names
     first = 0
-    for table in _streamed(source, _noting(bad, convert, names, delimiter)):
+    for table in _streamed(source, _noting(bad, convert, names, delimiter, quote)):
         columns, errors, raw = cast_columns(table, schema, where=where or str(source))
         # Records are read ahead: of those that were skipped, the ones among these rows.
         here: dict[int, tuple[str, str]] = {}
@@ -318,6 +320,7 @@ def _noting(
     convert: pa_csv.ConvertOptions,
     names: Sequence[str] | None = None,
     delimiter: str = ",",
+    quote: str = '"',
 ) -> dict[str, Any]:
     """Return options to read on one thread, which alone numbers the records, noting those with other fields."""
     # Arrow counts from 1, and counts the header.
@@ -330,7 +333,9 @@ def _noting(
 
     return {
         "read_options": pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK, column_names=names),
-        "parse_options": pa_csv.ParseOptions(invalid_row_handler=note, delimiter=delimiter, **_PARSING),
+        "parse_options": pa_csv.ParseOptions(
+            invalid_row_handler=note, delimiter=delimiter, quote_char=quote or False, **_PARSING
+        ),
         "convert_options": convert,
     }
 

@@ -17,7 +17,7 @@ import csv
 import io
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import IO, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,9 +28,10 @@ from penstock.errors import ColumnsChanged, ConfigError
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
 from penstock.sources.formats.base import columns_of
+from penstock.sources.formats.csv import Csv, csv_columns
 from penstock.sources.records import cast_columns, csv_parts, in_micros
 
-__all__ = ["CsvFile", "FileFormat", "Lines", "Parquet", "decompressed"]
+__all__ = ["FileFormat", "HeadedCsv", "Lines", "Parquet", "decompressed"]
 
 _CODECS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _ROWS_A_PART = 32_768
@@ -140,34 +141,17 @@ def _fitted(table: pa.Table, schema: pa.Schema, first: int) -> Part:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFile(FileFormat):
-    """CSV files whose first record has the names of the columns, with the columns of Spark DDL.
+class HeadedCsv(FileFormat):
+    """CSV files whose first record has the names of the columns, which are found by their names, in any order.
 
-    A field in quotes may hold delimiters, line ends, and quotes that are doubled. A time without a zone is UTC. Files
-    with the suffix .gz, .bz2 or .zst are decompressed.
-
-    Args:
-        schema: The columns, of which none may be nested. They are found by their names, in any order.
-        delimiter: The character between fields.
-        nulls: The fields that stand for null.
+    Files with the suffix .gz, .bz2 or .zst are decompressed.
     """
 
-    schema: str
-    _: KW_ONLY
-    delimiter: str = ","
-    nulls: Sequence[str] = ("",)
-
-    def __post_init__(self) -> None:
-        if len(self.delimiter) != 1 or self.delimiter in '\r\n"':
-            raise ConfigError(f"delimiter={self.delimiter!r} is not one character, or a quote or a line end")
+    record: Csv
 
     def columns(self) -> pa.Schema:
         """Return the columns of the DDL."""
-        schema = columns_of(self.schema)
-        for field in schema:
-            if pa.types.is_nested(field.type):
-                raise ConfigError(f"column {field.name!r} is {field.type}, which a field of CSV cannot hold")
-        return schema
+        return csv_columns(self.record.schema)
 
     def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
         """Yield the records of the file, where it is the split's."""
@@ -179,7 +163,12 @@ class CsvFile(FileFormat):
             file.seek(0)
             there = pa.schema([schema.field(name) for name in names])
             for rows, errors, raw in csv_parts(
-                decompressed(file, name), there, self.nulls, where="a file", delimiter=self.delimiter
+                decompressed(file, name),
+                there,
+                self.record.nulls,
+                where="a file",
+                delimiter=self.record.delimiter,
+                quote=self.record.quote,
             ):
                 whole = pa.table(
                     [rows[f.name] if f.name in names else pa.nulls(rows.num_rows, f.type) for f in schema],
@@ -190,7 +179,9 @@ class CsvFile(FileFormat):
 
     def _header(self, stream: pa.NativeFile) -> list[str]:
         head = stream.read(_SAMPLE).removeprefix(_BOM).decode()
-        header = next(csv.reader(io.StringIO(head, newline=""), delimiter=self.delimiter), None)
+        quoting = {"quotechar": self.record.quote} if self.record.quote else {"quoting": csv.QUOTE_NONE}
+        lines = io.StringIO(head, newline="")
+        header = next(csv.reader(lines, delimiter=self.record.delimiter, **quoting), None)
         if not header:
             raise Unreadable("the file has no header")
         return header

@@ -18,14 +18,14 @@ from penstock.errors import ConfigError, SourceNotFound
 from penstock.graph.durations import Duration, hours, seconds
 from penstock.graph.policies import Afterwards, BadRecord, OnMissingColumn, OnNewColumn, OnUnreadable
 from penstock.sources.base import Source
-from penstock.sources.file.formats import FileFormat, Lines
+from penstock.sources.file.formats import FileFormat, HeadedCsv, Lines
 from penstock.sources.file.listings import Listing
 from penstock.sources.file.parts import ColumnRules, Unreadable
 from penstock.sources.file.patterns import Pattern, is_hidden
 from penstock.sources.file.reader import AtMost, FilesReader, files
 from penstock.sources.file.systems import FileSystem, LocalFiles, file_system
 from penstock.sources.file.tasks import METADATA, FilesTaskReader
-from penstock.sources.formats import Format, Raw, Text
+from penstock.sources.formats import Csv, Format, Raw, Text
 
 __all__ = ["Files"]
 
@@ -39,8 +39,8 @@ class Files(Source):
 
     Args:
         path: A folder, or the URL of one on HDFS as `webhdfs://host:9870/landing`.
-        format: What makes rows of a file: `Parquet()`, `CsvFile(DDL)`, or the format of a record, such as `Json(DDL)`
-            and `Text()`, of which each line is one.
+        format: What makes rows of a file: `Parquet()`, `Csv(DDL, header=True)`, or the format of a record, such as
+            `Json(DDL)`, `Csv(DDL)` and `Text()`, of which each line is one.
         pattern: Which files below the folder are meant, as `*.json` for those right in it, or `day=*/**/*.parquet`. By
             itself all are.
         at_most: How much a batch reads: `files(100)`, or `bytes_(2**30)`, but one file at least.
@@ -145,6 +145,8 @@ class Files(Source):
         """Return what makes rows of a whole file."""
         if isinstance(self.format, FileFormat):
             return self.format
+        if isinstance(self.format, Csv) and self.format.header:
+            return HeadedCsv(self.format)
         return Lines(self.format, skips_empty=not isinstance(self.format, Text | Raw))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 
 import pyarrow as pa
@@ -13,12 +13,12 @@ from penstock.errors import ConfigError
 from penstock.sources.formats.base import NO_VALUE, Decoded, Format, columns_of, cut, placed, texts_of
 from penstock.sources.records import cast_columns
 
-__all__ = ["Csv"]
+__all__ = ["Csv", "csv_columns"]
 
 
 @dataclass(frozen=True, slots=True)
 class Csv(Format):
-    """A line of CSV a record, without a header, with the columns of Spark DDL: `Csv("id long, v double")`.
+    """A line of CSV a record, with the columns of Spark DDL: `Csv("id long, v double")`.
 
     A line has a field for each column, in their order. A field in quotes may hold delimiters, line ends, and quotes
     that are doubled. The line may end in a line end. Blanks belong to the field. Timestamps and dates are ISO 8601. A
@@ -29,6 +29,8 @@ class Csv(Format):
         delimiter: The character between fields.
         nulls: The fields that stand for null, with quotes or without.
         quote: The character around a field that needs it; "" where none has this meaning.
+        header: Of files only: whether the first record of each has the names of its columns, in any order. A field in
+            quotes may then hold line ends.
 
     Raises:
         ConfigError: A delimiter or quote is no single character, or a line end; or both are one.
@@ -38,6 +40,8 @@ class Csv(Format):
     delimiter: str = ","
     nulls: Sequence[str] = ("",)
     quote: str = '"'
+    _: KW_ONLY
+    header: bool = False
 
     def __post_init__(self) -> None:
         for name, sign in (("delimiter", self.delimiter), ("quote", self.quote)):
@@ -51,16 +55,10 @@ class Csv(Format):
             raise ConfigError(f"nulls={self.nulls!r} is a text; write nulls=[{self.nulls!r}]")
 
     def columns(self) -> pa.Schema:
-        """Return the columns; raises ConfigError for DDL that Spark cannot parse, and for what a field cannot hold."""
-        schema = columns_of(self.schema)
-        for field in schema:
-            try:
-                pa.array([], pa.string()).cast(field.type)
-            except pa.ArrowNotImplementedError as why:
-                raise ConfigError(f"column {field.name!r} is {field.type}, which a field of CSV cannot hold") from why
-        if not schema.names:
-            raise ConfigError("a line of CSV needs a column")
-        return schema
+        """Return the columns; raises ConfigError as `csv_columns` does, and for a header, which one record has not."""
+        if self.header:
+            raise ConfigError("header=True is for the files of Files; a record has no header")
+        return csv_columns(self.schema)
 
     def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:
         """Return the fields by column."""
@@ -102,6 +100,19 @@ class Csv(Format):
             if not delimiter:
                 return fields
             at = match.end()
+
+
+def csv_columns(ddl: str) -> pa.Schema:
+    """Return the columns; raises ConfigError for DDL that Spark cannot parse, and for what a field cannot hold."""
+    schema = columns_of(ddl)
+    for field in schema:
+        try:
+            pa.array([], pa.string()).cast(field.type)
+        except pa.ArrowNotImplementedError as why:
+            raise ConfigError(f"column {field.name!r} is {field.type}, which a field of CSV cannot hold") from why
+    if not schema.names:
+        raise ConfigError("a line of CSV needs a column")
+    return schema
 
 
 _END = re.compile(r"(?:\r\n|\r|\n)\Z")

@@ -13,17 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from folder_files import Numbers, Rows
 
-from penstock.errors import ColumnsChanged, ConfigError
+from penstock.errors import ColumnsChanged
 from penstock.graph.policies import OnMissingColumn, OnNewColumn
 from penstock.sources.file import formats
-from penstock.sources.file.formats import CsvFile, FileFormat, Lines, Parquet
+from penstock.sources.file.formats import FileFormat, HeadedCsv, Lines, Parquet
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable
-from penstock.sources.formats import Json, Text
+from penstock.sources.formats import Csv, Json, Text
 
 STRICT = ColumnRules(OnNewColumn.FAIL, OnMissingColumn.FAIL)
 LENIENT = ColumnRules(OnNewColumn.IGNORE, OnMissingColumn.NULLS)
 KV = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 WHOLE = Share(0, 100, 100, 0, 1)
+HEADED = HeadedCsv(Csv("", header=True))
 
 
 def parts_of(
@@ -105,10 +106,10 @@ def test_compressed_files(suffix: str) -> None:
     """By their suffix, also several streams in one file; a truncated one is unreadable behind its last whole rows."""
     data = b"".join(b"%d,%d\n" % (k, k * 7919 % 1009) for k in range(50_000))
     packed = PACKED[suffix](b"k,v\n" + data)
-    assert len(rows_of(parts_of(CsvFile(""), packed, name=f"a.csv{suffix}"))) == 50_000
+    assert len(rows_of(parts_of(HEADED, packed, name=f"a.csv{suffix}"))) == 50_000
     both = PACKED[suffix](b"1\n") + PACKED[suffix](b"2\n")
     assert rows_of(parts_of(Lines(Numbers()), both, Numbers().columns(), name=f"a{suffix}")) == {0: (1,), 1: (2,)}
-    parts = CsvFile("").parts(io.BytesIO(packed[:-20]), f"a{suffix}", KV, WHOLE, STRICT)
+    parts = HEADED.parts(io.BytesIO(packed[:-20]), f"a{suffix}", KV, WHOLE, STRICT)
     read: list[Part] = []
     with pytest.raises(Unreadable, match="Truncated") as cut:
         read.extend(parts)
@@ -123,7 +124,7 @@ def test_compressed_files(suffix: str) -> None:
 def test_csv_has_the_columns_of_its_header() -> None:
     """In any order; quoted fields may have delimiters and line ends; a bad record has its number and its text."""
     data = b'v;k\n0.5;1\n"1\n";2\n0,5;3\n1;2;3\n;\n'
-    rows = rows_of(parts_of(CsvFile("", delimiter=";"), data))
+    rows = rows_of(parts_of(HeadedCsv(Csv("", delimiter=";", header=True)), data))
     assert rows[0] == (1, 0.5)
     assert rows[4] == (None, None)
     assert rows[1][0] == "record 2 of the file: column 'v': '1\\n' does not fit double"
@@ -131,14 +132,20 @@ def test_csv_has_the_columns_of_its_header() -> None:
     assert rows[3] == ("record 4 of the file: 3 fields where the header has 2", "1;2;3")
 
 
+def test_csv_with_another_quote_or_none() -> None:
+    """In the header too."""
+    single = HeadedCsv(Csv("", quote="'", header=True))
+    assert rows_of(parts_of(single, b"'k','v'\n'1','0.5'\n")) == {0: (1, 0.5)}
+    none = HeadedCsv(Csv("", quote="", nulls=['"'], header=True))
+    assert rows_of(parts_of(none, b'k,v\n1,"\n')) == {0: (1, None)}
+
+
 def test_csv_that_is_no_csv() -> None:
     """An empty file, and bytes that are no text."""
     for data in (b"", b"k,v\n1,\xff\xfe\n"):
         with pytest.raises(Unreadable):
-            parts_of(CsvFile(""), data)
-    assert rows_of(parts_of(CsvFile(""), b"k,v\n")) == {}
-    with pytest.raises(ConfigError, match="delimiter"):
-        CsvFile("k long", delimiter="")
+            parts_of(HEADED, data)
+    assert rows_of(parts_of(HEADED, b"k,v\n")) == {}
 
 
 # --- Parquet ---------------------------------------------------------------------------------
@@ -189,7 +196,7 @@ def test_the_columns_of_a_parquet_file_as_spark_has_them() -> None:
 # --- columns that change ---------------------------------------------------------------------
 
 FILES = {
-    "csv": (CsvFile(""), lambda names: ",".join(names).encode() + b"\n" + b",".join([b"1"] * len(names)) + b"\n"),
+    "csv": (HEADED, lambda names: ",".join(names).encode() + b"\n" + b",".join([b"1"] * len(names)) + b"\n"),
     "parquet": (Rows(), lambda names: parquet(pa.table({name: [1] for name in names}))),
 }
 
@@ -212,7 +219,7 @@ def test_a_column_that_is_new_or_missing_by_policy(kind: str, names: tuple[str, 
 def test_a_column_that_is_there_twice() -> None:
     """Nobody knows which is meant."""
     with pytest.raises(Unreadable, match="'k' is there twice"):
-        parts_of(CsvFile(""), b"k,k\n1,2\n")
+        parts_of(HEADED, b"k,k\n1,2\n")
 
 
 # --- shares ----------------------------------------------------------------------------------
@@ -256,4 +263,4 @@ def test_a_guess_of_how_long_rows_are() -> None:
     assert Lines(Text()).bytes_a_row(io.BytesIO(packed), "f.gz", len(packed)) < 1
     table = parquet(pa.table({"k": range(1000)}))
     assert Parquet().bytes_a_row(io.BytesIO(table), "f", len(table)) == len(table) / 1000
-    assert CsvFile("").bytes_a_row(io.BytesIO(b""), "f", 0) == 1
+    assert HEADED.bytes_a_row(io.BytesIO(b""), "f", 0) == 1

@@ -16,7 +16,7 @@ from penstock import minutes
 from penstock.config.settings import load_settings
 from penstock.errors import ColumnsForgotten, ConfigError, FolderUnreadable, SourceNotFound
 from penstock.graph.policies import Afterwards, OnNewColumn
-from penstock.sources import CsvFile, Files, Json, Parquet, Text, bytes_, files
+from penstock.sources import Csv, Files, Json, Parquet, Text, bytes_, files
 from penstock.sources.file.formats import Lines
 from penstock.sources.file.reader import AtMost
 
@@ -129,7 +129,7 @@ def test_a_file_of_the_project_describes_it(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     lines = [
         '[sources.landing]', 'kind = "files"', 'path = "webhdfs://h:9870/in"', 'pattern = "*.csv"', 'at_most = "64 MiB"',
-        'format = { kind = "csv_file", schema = "k long" }', 'afterwards = "move"', 'move_to = "webhdfs://h:9870/done"',
+        'format = { kind = "csv", schema = "k long", header = true }', 'afterwards = "move"', 'move_to = "webhdfs://h:9870/done"',
         'settle = "1 minutes"', 'on_new_column = "ignore"', 'with_columns = ["_path"]',
     ]  # fmt: skip
     (tmp_path / "conf" / "jobs").mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_a_file_of_the_project_describes_it(tmp_path: Path, monkeypatch: pytest.
     toml = tmp_path / "conf" / "jobs" / "orders.toml"
     toml.write_text("\n".join(lines))
     assert load_settings(tmp_path, "orders")[1].source("landing") == Files(
-        "webhdfs://h:9870/in", pattern="*.csv", at_most=bytes_(2**26), format=CsvFile("k long"), settle=minutes(1),
+        "webhdfs://h:9870/in", pattern="*.csv", at_most=bytes_(2**26), format=Csv("k long", header=True), settle=minutes(1),
         afterwards=Afterwards.MOVE, move_to="webhdfs://h:9870/done", on_new_column=OnNewColumn.IGNORE, with_columns=("_path",),
     )  # fmt: skip
     toml.write_text("\n".join(lines).replace("64 MiB", "64 rows"))
@@ -158,9 +158,9 @@ def test_an_amount_as_a_file_has_it(text: str, amount: AtMost) -> None:
 @pytest.mark.spark
 def test_ddl_is_checked_when_the_source_is_opened(spark: Any, tmp_path: Path) -> None:
     """As that of records."""
-    assert Files(tmp_path, format=CsvFile("k long")).open(spark).schema == Numbers().columns()
+    assert Files(tmp_path, format=Csv("k long", header=True)).open(spark).schema == Numbers().columns()
     for form, what in (
-        (CsvFile("k array<int>"), "cannot hold"),
+        (Csv("k array<int>", header=True), "cannot hold"),
         (Parquet("k long, k int"), "twice"),
         (Parquet("k nix"), "DDL"),
     ):

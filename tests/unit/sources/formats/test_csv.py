@@ -146,6 +146,12 @@ def test_settings_that_cannot_be_meant_are_refused(words: str, arguments: dict[s
         Csv("a int", **arguments)
 
 
+def test_a_record_has_no_header() -> None:
+    """As one of Kafka."""
+    with pytest.raises(ConfigError, match="a record has no header"):
+        Csv("id long", header=True).columns()
+
+
 @pytest.mark.spark
 def test_columns_are_those_of_the_ddl(spark: Any) -> None:
     """A type that a field has no values of is refused by name."""
