@@ -34,7 +34,7 @@ _MODULE = re.compile(rf"{PACKAGE}(\.[a-z_]+)+")
 RANKS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("graph",),
-    ("checkpoint", "time", "kafka"),
+    ("checkpoint", "time", "kafka", "avro"),
     ("rates",),  # below the sources, which divide by it, and above the triggers, which its simulator runs by
     ("state", "sources", "sinks", "receivers"),
     ("operators", "quality"),

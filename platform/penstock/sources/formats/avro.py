@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.avro.schema import SchemaText, compiled, reads, shortened
+from penstock.avro.schema_registry import NotRegistered, SchemaRegistry
 from penstock.errors import ConfigError
-from penstock.sources.formats.avro_schema import SchemaText, compiled, reads, shortened
 from penstock.sources.formats.base import NO_VALUE, Decoded, Format, placed
-from penstock.sources.formats.schema_registry import NotRegistered, SchemaRegistry
 
 __all__ = ["Avro"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from avro_writing import encoded, record
 
+from penstock.avro.schema import SchemaText, compiled, reads
 from penstock.errors import ConfigError
-from penstock.sources.formats.avro_schema import SchemaText, compiled, reads
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from penstock.avro.columns import LOGICAL, Column, column_of
 from penstock.errors import ConfigError
-from penstock.sources.formats.avro_columns import LOGICAL, Column, column_of
 
 __all__ = ["AvroSchema", "SchemaText", "compiled", "reads", "shortened"]
 

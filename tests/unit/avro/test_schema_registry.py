@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_server import RegistryServer
 
+from penstock.avro import schema_registry
 from penstock.errors import (
     EXIT_RETRY,
     CertificateRefused,
@@ -20,7 +21,6 @@ from penstock.errors import (
     SourceRefused,
     SourceUnavailable,
 )
-from penstock.sources.formats import schema_registry
 from penstock.sources.formats.avro import Avro
 from penstock.sources.formats.base import Decoded, Format
 from tools.certificates import Certificates

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from penstock.avro.schema import SchemaText
 from penstock.errors import CertificateRefused, SchemaNotFound, SourceRefused, SourceUnavailable
-from penstock.sources.formats.avro_schema import SchemaText
 
 if TYPE_CHECKING:
     import requests

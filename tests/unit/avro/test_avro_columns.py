@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sources.formats.avro_columns import LOGICAL, column_of
+from penstock.avro.columns import LOGICAL, column_of
 
 
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38), st.integers(0, 3))
