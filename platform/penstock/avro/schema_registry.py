@@ -48,8 +48,13 @@ class SchemaRegistry:
 
     def latest(self, subject: str) -> SchemaText:
         """Return the newest schema of a subject; raises SchemaNotFound."""
+        return self.latest_with_id(subject)[1]
+
+    def latest_with_id(self, subject: str) -> tuple[int, SchemaText]:
+        """Return the newest schema of a subject after its id; raises SchemaNotFound."""
         try:
-            return self.text(self.get(f"/subjects/{quote(subject, safe='')}/versions/latest"))
+            answer = self.get(f"/subjects/{quote(subject, safe='')}/versions/latest")
+            return int(answer["id"]), self.text(answer)
         except NotRegistered as why:
             raise SchemaNotFound(f"no schema of Avro for the subject {subject!r}: {why}", where=self.url) from why
 

@@ -1,5 +1,6 @@
 """Write rows: stage them in the tasks, publish what the Commit names."""
 
+from penstock.sinks.avro import Avro
 from penstock.sinks.console import Console
 from penstock.sinks.delta.sink import Delta
 from penstock.sinks.encoders import Json, Raw, Text
@@ -9,6 +10,7 @@ from penstock.sinks.memory import MemorySink
 from penstock.sinks.postgres.sink import Mode, Postgres
 
 __all__ = [
+    "Avro",
     "Console",
     "Delivery",
     "Delta",
