@@ -181,6 +181,13 @@ class ColumnsForgotten(SourceChanged):
     remedy = "Give the format the columns that the message names, as DDL."
 
 
+class RateChanged(SourceChanged):
+    """A Rate makes other rows than up to the job's position."""
+
+    code = "PEN-SRC-026"
+    remedy = "Set rows_per_second, ramp and partitions as they were, or read from the beginning with --from empty."
+
+
 class DecoderFailed(UserFunctionError, SourceError):
     """The function that makes rows of records raised, or returned something else than its output."""
 

@@ -7,6 +7,7 @@ from penstock.sources.file.source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
 from penstock.sources.kafka import Kafka, Start
 from penstock.sources.memory import MemorySource
+from penstock.sources.rate import Rate
 from penstock.sources.replay import FileReplay
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OnNewColumn",
     "OnUnreadable",
     "Parquet",
+    "Rate",
     "Raw",
     "Start",
     "Text",

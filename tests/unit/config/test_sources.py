@@ -7,8 +7,9 @@ import pytest
 from penstock.config.settings import load_settings
 from penstock.config.sources import argument_models, kinds_of
 from penstock.errors import ConfigError
+from penstock.graph.durations import seconds
 from penstock.graph.policies import OnGap
-from penstock.sources import Avro, Csv, Json, Kafka, Start
+from penstock.sources import Avro, Csv, Json, Kafka, Rate, Start
 from penstock.sources.base import Source
 
 KAFKA = """[sources.orders]
@@ -99,6 +100,15 @@ def test_an_argument_of_several_types_takes_each_of_them(project, monkeypatch, t
     assert made(project, KAFKA.replace("on_gap", f"start = {text}\non_gap")).start == start
 
 
+def test_a_rate_is_described_as_code_would(project):
+    """Whole numbers and a duration; a rate below one row is refused at its line."""
+    text = '[sources.orders]\nkind = "rate"\nrows_per_second = 1_000\nramp = "30 seconds"\npartitions = 2\n'
+    assert made(project, text) == Rate(1_000, ramp=seconds(30), partitions=2)
+    where, what = refused(project, text.replace("1_000", "0"))
+    assert where == "conf/jobs/orders.toml:3"
+    assert "rows_per_second" in what
+
+
 def test_an_empty_text_may_stand_in_a_list(project):
     """As the default of `nulls` does, which a file may write out."""
     (project / "orders.csv").touch()
@@ -114,7 +124,7 @@ def test_an_empty_text_may_stand_in_a_list(project):
             'kind = "kafka"',
             "",
             1,
-            "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'files' or 'kafka'",
+            "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'files' or 'kafka' or 'rate'",
         ),
         ('"skip"', '"skp"', 6, "on_gap is 'skp' in [sources.orders]; use 'fail' or 'skip'"),
         ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'avro' or 'csv' or 'json' or"),
