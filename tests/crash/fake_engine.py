@@ -47,7 +47,7 @@ from penstock.runtime.driver.retention import Retention
 from penstock.runtime.restore.compatibility import compare, refuse
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sinks.base import Publisher, Sink, Target, TruncatableSink
+from penstock.sinks.base import Origin, Publisher, Sink, Target, TruncatableSink
 from penstock.sinks.delta.restore import choose_version
 from penstock.sources.base import Ends, Position, Source, SourceReader, Span, Waiting
 from penstock.state.manifest import Manifest, ManifestRef
@@ -286,7 +286,7 @@ class WorldPublisher:
         """Take any row of a table that is open."""
         self._table()
 
-    def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin) -> None:
         """Show the rows of the files; no files, no version, as in the Delta sink."""
         table = self._table()
         if not files:

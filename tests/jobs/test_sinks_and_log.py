@@ -16,7 +16,7 @@ from deltalake.schema import PrimitiveType
 from harness_jobs import ORDERS, order
 
 from penstock import Job
-from penstock.checkpoint.log.entries import Release, Restore, Skip
+from penstock.checkpoint.log.entries import Commit, Release, Restore, Skip
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.takeover import confirm
@@ -178,8 +178,8 @@ class Overtaken(SinksAtRest):
             self._opened[name] = watched.open()
         return self._opened[name]
 
-    def publish(self, sink: str, app: str, batch: int, files: Any) -> None:
-        super().publish(sink, app, batch, files)
+    def publish(self, name: str, app: str, commit: Commit) -> None:
+        super().publish(name, app, commit)
         self._asked()
 
 

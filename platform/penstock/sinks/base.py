@@ -44,6 +44,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 
 __all__ = [
     "CreatingSink",
+    "Origin",
     "Publication",
     "Publisher",
     "SchemaCheckingSink",
@@ -69,6 +70,21 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The batch that rows come from, for sinks that pass it on; times are microseconds since 1970.
+
+    `job` is the name of the job, and `time` the batch time. `watermark` is the lowest by which the steps upstream of
+    the sink have closed. It is None before there is one, without such steps, and for rows that a check had held.
+    `epoch` is that of the driver that committed the batch, None for rows that were held.
+    """
+
+    job: str
+    time: int
+    watermark: int | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
     """A request to a publisher: to make visible the files that Commit `batch` names, under one app id.
 
@@ -80,6 +96,7 @@ class Publication:
     batch: int
     files: Sequence[Staged]
     schema: pa.Schema = field(repr=False)
+    origin: Origin = Origin(job="", time=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

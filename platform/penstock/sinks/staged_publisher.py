@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotTruncate, PenstockError, SinkRefused
-from penstock.sinks.base import CreatingSink, Publication, Publisher, Sink, Staged, Target, TruncatableSink
+from penstock.sinks.base import CreatingSink, Origin, Publication, Publisher, Sink, Staged, Target, TruncatableSink
 from penstock.sinks.staged_files import verify_staged
 
 if TYPE_CHECKING:
@@ -70,19 +70,19 @@ class StagedPublisher:
         """Raise SinkValueRefused for rows that the sink does not take, before they are committed."""
         self._opened().refuse_values([_staged(file) for file in files])
 
-    def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin) -> None:
         """Publish the batch of a Commit, as `show` does.
 
         Raises what the sink raises by name, and SinkRefused for all else but a connection that broke.
         """
         try:
-            self.show(app, batch, files)
+            self.show(app, batch, files, origin)
         except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
             raise
         except Exception as why:
             raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}, {why}") from why
 
-    def show(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+    def show(self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin) -> None:
         """Make staged files visible under (app, batch), as `Publisher.publish` says; nothing without files.
 
         Raises whatever the sink raises.
@@ -92,7 +92,8 @@ class StagedPublisher:
         schema = self._schema
         if schema is None:
             schema = pq.read_schema((self.staging / files[0].path).fetch())
-        publication = Publication(app=app, batch=batch, files=[_staged(file) for file in files], schema=schema)
+        staged = [_staged(file) for file in files]
+        publication = Publication(app=app, batch=batch, files=staged, schema=schema, origin=origin)
         self._opened().publish(publication)
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:

@@ -12,12 +12,13 @@ from penstock.checkpoint.log.entries import StagedFile
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotTruncate, CheckpointCorrupt, SinkError, SinkRefused
 from penstock.sinks import MemorySink
-from penstock.sinks.base import Publication, Publisher, Sink, Target
+from penstock.sinks.base import Origin, Publication, Publisher, Sink, Target
 from penstock.sinks.staged_files import stage_table
 from penstock.sinks.staged_publisher import StagedPublisher
 
 APP = "uuid/out"
 SCHEMA = pa.schema([("k", pa.int64())])
+NOW = Origin(job="j", time=5_000_000, watermark=4_000_000, epoch=2)
 
 
 class Noting(Sink, Publisher):
@@ -68,8 +69,8 @@ def test_a_publication_names_the_files_and_their_schema(tmp_path: Path) -> None:
     """The job's where it is known; else that of the files, for jobs at rest."""
     sink, file = Noting(), staged(tmp_path)
     wider = SCHEMA.append(pa.field("more", pa.string()))
-    StagedPublisher("out", sink, tmp_path, None, wider).open().publish(APP, 3, [file])
-    StagedPublisher("out", sink, tmp_path, None).open().publish(APP, 4, [file])
+    StagedPublisher("out", sink, tmp_path, None, wider).open().publish(APP, 3, [file], NOW)
+    StagedPublisher("out", sink, tmp_path, None).open().publish(APP, 4, [file], NOW)
     assert [(p.app, p.batch, p.schema, p.files[0].path, p.files[0].fails) for p in sink.asked] == [
         (APP, 3, wider, "a.parquet", ("r",)),
         (APP, 4, SCHEMA, "a.parquet", ("r",)),
@@ -79,7 +80,7 @@ def test_a_publication_names_the_files_and_their_schema(tmp_path: Path) -> None:
 def test_without_files_the_sink_is_not_asked(tmp_path: Path) -> None:
     """DESIGN 4: no rows, no commit."""
     sink = Noting()
-    StagedPublisher("out", sink, tmp_path, None).open().publish(APP, 3, [])
+    StagedPublisher("out", sink, tmp_path, None).open().publish(APP, 3, [], NOW)
     assert sink.asked == []
 
 
@@ -96,9 +97,9 @@ def test_what_a_sink_raises_has_a_name(tmp_path: Path, raised: Exception, expect
     """Publisher.publish: errors of the SNK group as they are; all else is SinkRefused, where a Commit is published."""
     publisher, file = StagedPublisher("out", Noting(raised), tmp_path, None).open(), staged(tmp_path)
     with pytest.raises(expected, match=str(raised)):
-        publisher.publish(APP, 3, [file])
+        publisher.publish(APP, 3, [file], NOW)
     with pytest.raises(type(raised), match=str(raised)):
-        publisher.show(APP, 3, [file])
+        publisher.show(APP, 3, [file], NOW)
 
 
 def test_staged_files_are_compared_with_their_commit(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
-from penstock.sinks.base import Sink
+from penstock.sinks.base import Origin, Sink
 from penstock.sinks.staged_files import verify_staged
 from penstock.sinks.staged_publisher import StagedPublisher
 
@@ -182,7 +182,7 @@ def release(
         bring_back(sinks[name].staging, staged / name, files)
         publisher = sinks[name].open()
         still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
-        publisher.show(held_app(uuid, name, held.batch), held.batch, files)
+        publisher.show(held_app(uuid, name, held.batch), held.batch, files, Origin(job=graph.name, time=held.time))
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

@@ -16,7 +16,7 @@ from penstock.graph.graph import JobGraph
 from penstock.quality.verdict import Verdict
 from penstock.runtime.snapshots.catalog import SnapshotVersion
 from penstock.runtime.tasks.batch_context import BatchContext
-from penstock.sinks.base import Target
+from penstock.sinks.base import Origin, Target
 from penstock.sources.base import SourceReader
 
 __all__ = ["Engine", "SinkPublisher", "StepRewrite"]
@@ -58,7 +58,7 @@ class SinkPublisher(Protocol):
     def refuse_values(self, files: Sequence[StagedFile]) -> None:
         """Raise SinkValueRefused for rows that the sink does not take, before they are committed."""
 
-    def publish(self, app: str, batch: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin) -> None:
         """Make staged files visible under (app, batch). Raises SinkAhead."""
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:

@@ -46,7 +46,7 @@ from penstock.runtime.driver.next_batch import (
     spans_of,
 )
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
-from penstock.runtime.driver.publishing import publish_patiently
+from penstock.runtime.driver.publishing import origin_of, publish_patiently
 from penstock.runtime.driver.rate_control import PAUSE, RateControl
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
@@ -340,7 +340,7 @@ class Driver:
     def _publish(self, commit: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
         for sink in sinks:
             files, publish = commit.staged.get(sink, []), self.engine.sink(sink).publish
-            again = partial(publish, self.app(sink), commit.batch, files)
+            again = partial(publish, self.app(sink), commit.batch, files, origin_of(self.engine.graph, sink, commit))
             try:
                 yield from publish_patiently(again, sink, commit.batch, self.clock, self.settings.busy_patience)
             except SinkBehind as why:

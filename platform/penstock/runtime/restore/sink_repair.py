@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.log.entries import Commit, Skip, StagedFile
+from penstock.checkpoint.log.entries import Commit, Skip
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
@@ -16,6 +16,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CannotSkip, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.runtime.driver.ownership import idle_log
+from penstock.runtime.driver.publishing import origin_of
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.sink_recovery import missing_batches
 from penstock.runtime.restore.sink_truncation import refuse_before_truncation
@@ -45,11 +46,11 @@ class SinksAtRest:
             self._opened[name] = StagedPublisher(name, known[name], self.staged / name, self.spark).open()
         return self._opened[name]
 
-    def publish(self, name: str, app: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make staged files visible; the table is made where it is gone."""
-        sink = self.sink(name)
+    def publish(self, name: str, app: str, commit: Commit) -> None:
+        """Make the files of a Commit visible; the table is made where it is gone."""
+        sink, files = self.sink(name), commit.staged[name]
         sink.create(pq.read_schema((sink.staging / files[0].path).fetch()))
-        sink.publish(app, batch, files)
+        sink.publish(app, commit.batch, files, origin_of(self.graph, name, commit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def redo(
             sinks.sink(sink).verify(commit.staged[sink])
         for commit in stand.missing:
             owned.refuse_lost()  # who has the log now may have gone back, and these rows come again
-            sinks.publish(sink, f"{uuid}/{sink}", commit.batch, commit.staged[sink])
+            sinks.publish(sink, f"{uuid}/{sink}", commit)
     return stand
 
 

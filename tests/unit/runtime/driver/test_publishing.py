@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from checkpoint_samples import commit
 from fake_engine import FakeEngine, Witness, World, make_driver, plain_job, run_to_end
 
+from penstock import Job, agg, seconds
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.log import Log
 from penstock.errors import EXIT_RETRY, SinkBusy
 from penstock.runtime.driver.loop import Driver, DriverSettings
-from penstock.runtime.driver.publishing import publish_patiently
+from penstock.runtime.driver.publishing import origin_of, publish_patiently
+from penstock.sinks import MemorySink
+from penstock.sinks.base import Origin
+from penstock.sources import MemorySource
 from penstock.time.clock import ManualClock
+from penstock.windows import Tumbling
 
 
 class Naps(ManualClock):
@@ -90,3 +96,28 @@ def test_a_busy_sink_gets_each_batch_once() -> None:
     assert {row.batch for row in world.table("raw").shown} == committed
     assert sorted(row.row for row in world.table("raw").shown) == sorted(row.row for row in world.table("copy").shown)
     assert len(world.table("raw").shown) == len(world.times)
+
+
+@pytest.mark.parametrize(
+    ("sink", "marks", "watermark"),
+    [
+        ("out", {"w": 7, "x": 3}, 7),
+        ("both", {"w": 7, "x": 3}, 3),
+        ("both", {"w": 7, "x": None}, None),
+        ("raw", {"w": 7, "x": 3}, None),
+        ("gone", {"w": 7, "x": 3}, None),
+    ],
+)
+def test_a_sink_is_informed_of_the_lowest_watermark_above_it(
+    sink: str, marks: dict[str, int | None], watermark: int | None
+) -> None:
+    """Of one step, of two, where one has none yet, without steps, and where the job has the sink no longer."""
+    job = Job("timed")
+    rows = job.source("rows", MemorySource("k string, t timestamp"), event_time="t", max_out_of_order=seconds(1))
+    spec = Tumbling(seconds(10)).drop_late()
+    w, x = (rows.key_by("k").window(name, spec).aggregate(n=agg.count()) for name in ("w", "x"))
+    rows.write("raw", MemorySink())
+    w.write("out", MemorySink())
+    w.union(x).write("both", MemorySink())
+    made = commit(3, epoch=2, time=9, watermarks_in=marks)
+    assert origin_of(job.graph(), sink, made) == Origin(job="timed", time=9, watermark=watermark, epoch=2)
