@@ -5,6 +5,7 @@ A module may import its own folder and everything of a lower rank; folders of on
 No modules import each other in a circle, and no folders, however deep.
 A spec of an operator names the module that runs it, which stands above the graph: such a string is no import, because
 whoever binds a job follows it (decision 90). It is checked for itself: one for each spec, of a module that binds.
+So is the name of the sink that a method of streams makes (decision 118), and of no other.
 Imports inside functions and under TYPE_CHECKING count as well: a layer is a direction, not a moment. So do modules that
 are named in a string, as for `importlib`.
 """
@@ -28,6 +29,8 @@ PACKAGE = "penstock"
 FRONTS = {PACKAGE: "config", f"{PACKAGE}.state": "runtime"}
 # Modules that name an operator, where operators stand, and what a module must define to be one.
 SPECS, OPERATORS, BINDS = f"{PACKAGE}.graph.specs.", f"{PACKAGE}.operators.", frozenset({"bind", "bind_side"})
+# A module of the graph that names one sink, and the sink.
+MAKER, MADE = f"{PACKAGE}.graph.job", f"{PACKAGE}.sinks.foreach_batch"
 _MODULE = re.compile(rf"{PACKAGE}(\.[a-z_]+)+")
 
 # Lowest first; what stands in one line is of one rank.
@@ -80,7 +83,8 @@ def imports_of(text: str, module: str) -> Iterator[Import]:
                 yield Import(node.lineno, origin)
         elif isinstance(node, ast.Constant) and _MODULE.fullmatch(str(node.value)):
             named = str(node.value)
-            yield from () if module.startswith(SPECS) and named.startswith(OPERATORS) else [Import(node.lineno, named)]
+            allowed = module.startswith(SPECS) and named.startswith(OPERATORS)
+            yield from () if allowed or (module, named) == (MAKER, MADE) else [Import(node.lineno, named)]
 
 
 def operators_of(text: str) -> list[str]:

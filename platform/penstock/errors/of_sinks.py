@@ -149,3 +149,10 @@ class KeysNotUnique(SinkError, ValueError):
     code = "PEN-SNK-018"
     remedy = "Create a unique index of just the keys, not partial and not deferrable, or correct keys=[...]."
     exit_code = EXIT_PERSON
+
+
+class BatchFunctionError(SinkRefused):
+    """The function of `foreach_batch` raised; each start calls it again with the same batch."""
+
+    code = "PEN-SNK-019"
+    remedy = "Correct the function and start again, or skip the batch: `penstock sinks JOB skip SINK`."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
@@ -36,6 +37,8 @@ from penstock.graph.steps import StepNode
 
 __all__ = ["Job", "Stream"]
 
+_FOREACH_BATCH = "penstock.sinks.foreach_batch"
+"""The module of the sink that a method of streams makes, which is of a higher layer (decision 118)."""
 _FUTURE_OF_LIVE = hours(1)
 
 
@@ -286,6 +289,19 @@ class Stream(StatefulSteps["Stream"]):
         """Write the rows to a sink under a stable name."""
         node = SinkNode(parent=self._node, name=checked_name(name, "a sink"), sink=checked_sink(name, sink))
         self._job._add(node, node.name)
+
+    def foreach_batch(self, name: str, fn: Callable[[Any, Any], object]) -> None:
+        """Call a function on the driver with the rows of each batch, after the Commit, under a stable name.
+
+        Args:
+            name: The name of the sink.
+            fn: Called as `fn(df, info)` once a batch with rows; `info` is a `penstock.sinks.PublishedBatch`. After a
+                crash, or an error of its own, it is called again with the same batch: at least once.
+
+        Raises:
+            JobError: `fn` cannot be called with two arguments.
+        """
+        self.write(name, importlib.import_module(_FOREACH_BATCH).ForeachBatch(fn))
 
     def _then(self, node: Node, name: str | None = None) -> Stream:
         return Stream(self._job, self._job._add(node, name))

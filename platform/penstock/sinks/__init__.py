@@ -4,6 +4,7 @@ from penstock.sinks.avro import Avro
 from penstock.sinks.console import Console
 from penstock.sinks.delta.sink import Delta
 from penstock.sinks.encoders import Json, Raw, Text
+from penstock.sinks.foreach_batch import ForeachBatch, PublishedBatch
 from penstock.sinks.kafka import Delivery, Kafka
 from penstock.sinks.kafka_brokers import NewTopic
 from penstock.sinks.memory import MemorySink
@@ -14,12 +15,14 @@ __all__ = [
     "Console",
     "Delivery",
     "Delta",
+    "ForeachBatch",
     "Json",
     "Kafka",
     "MemorySink",
     "Mode",
     "NewTopic",
     "Postgres",
+    "PublishedBatch",
     "Raw",
     "Text",
 ]

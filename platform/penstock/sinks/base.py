@@ -170,6 +170,8 @@ class Sink(Protocol):
     """
     condition: str = ""
     """Who sees each batch once, where that is not everybody, for `explain`: "readers with …"."""
+    deduplicated_by: str = ""
+    """What takes each batch once where the sink does not deduplicate, for `explain`: "functions that …"."""
     in_order: bool = False
     """The files hold the place of each row in order of arrival, and `read_staged` returns rows in that order."""
 

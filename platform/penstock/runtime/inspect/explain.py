@@ -79,6 +79,7 @@ def guarantees(graph: JobGraph) -> Iterator[tuple[str, str]]:
         else:
             repeated = "so a crash while publishing repeats it"
             promise = f"at least once: {kind} cannot tell whether it has a batch already, {repeated}"
+            promise += f"; exactly once for {node.sink.deduplicated_by}" if node.sink.deduplicated_by else ""
         for source in graph.sources_of(node):
             yield f"{source.name} -> {node.name}", promise
 
