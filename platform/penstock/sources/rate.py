@@ -123,7 +123,7 @@ class RateReader(SplitReader):
 
     def rows(self, span: Span) -> int | None:
         """Return the number of places."""
-        return sum(last - first for first, last in span["ranges"])
+        return sum(int(last) - int(first) for first, last in span["ranges"])
 
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the numbers of the partitions as text."""
