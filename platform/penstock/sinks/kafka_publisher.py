@@ -28,7 +28,7 @@ from penstock.kafka.client import LIBRDKAFKA
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.kafka_brokers import SinkBrokers, sink_error
 from penstock.sinks.kafka_records import Records, RowLayout
-from penstock.sinks.kafka_tail import APP, BATCH, newest_in_tail
+from penstock.sinks.kafka_tail import APP, BATCH, JOB, newest_in_tail
 from penstock.sinks.kafka_transactions import Transactions
 from penstock.sinks.staged_files import read_staged
 
@@ -42,8 +42,8 @@ log = structlog.get_logger()
 _LEAST_LIMIT, _BATCH_SIZE = 1_000, 1_000_000
 _POLL_EVERY = 10_000
 """Records between two looks at what became of earlier ones."""
-_HEADER = 80
-"""Bytes of the headers beside the app id; a batch number has at most 20 digits."""
+_HEADERS = len(APP) + len(BATCH) + len(JOB) + 263
+"""The most bytes of the headers: 120 of an app id, 63 of a job's name, 20 digits of a batch, and the lengths."""
 _APPS = 4
 """Producers that a publisher keeps; each release of held rows has an app of its own."""
 
@@ -95,7 +95,7 @@ class _KafkaPublisher(Publisher):
         limit = self.limit
         if limit is not None:
             for piece in records:
-                piece.refuse_larger(limit, _HEADER + len(APP) + len(BATCH) + 120, self.target.topic)
+                piece.refuse_larger(limit, _HEADERS, self.target.topic)
         self._encoded = (_key(files), records)
 
     def _records(self, files: Sequence[Staged]) -> list[Records]:
@@ -121,10 +121,11 @@ class _KafkaPublisher(Publisher):
         if error is not None and self._refused is None:
             self._refused = error
 
-    def _produce(self, producer: Producer, app: str, batch: int, records: Sequence[Records]) -> None:
+    def _produce(self, producer: Producer, publication: Publication, records: Sequence[Records]) -> None:
         self._refused = None
-        topic, headers = self.target.topic, [(APP, app.encode()), (BATCH, str(batch).encode())]
-        produced = 0
+        job, app, batch = publication.origin.job, publication.app, publication.batch
+        headers = [(name, str(value).encode()) for name, value in ((JOB, job), (APP, app), (BATCH, batch))]
+        topic, produced = self.target.topic, 0
         for piece in records:
             for key, value, partition in piece:
                 where = {} if partition is None else {"partition": partition}
@@ -169,7 +170,7 @@ class TransactionalPublisher(_KafkaPublisher):
         records = self._records(publication.files)
         for attempt in range(2):
             try:
-                self._publish(publication.app, publication.batch, records)
+                self._publish(publication, records)
             except KafkaException as why:
                 self._producers.pop(publication.app, None)
                 # The brokers forget a transactional id that nobody has used for a week; a new producer has it again.
@@ -187,7 +188,8 @@ class TransactionalPublisher(_KafkaPublisher):
         topic = self.brokers.topic(self.target.topic)
         return None if topic is None else self._newest(app, topic)
 
-    def _publish(self, app: str, batch: int, records: Sequence[Records]) -> None:
+    def _publish(self, publication: Publication, records: Sequence[Records]) -> None:
+        app, batch = publication.app, publication.batch
         transactions = self._open(app)
         seen = self._seen(app)
         if seen == batch:
@@ -200,7 +202,7 @@ class TransactionalPublisher(_KafkaPublisher):
                 batch=batch,
             )
         with transactions.transaction(batch, self.topic.id) as producer:
-            self._produce(producer, app, batch, records)
+            self._produce(producer, publication, records)
 
     def _open(self, app: str) -> Transactions:
         """Return what has the transactional id of an app, as the newest of those that are kept."""
@@ -264,7 +266,7 @@ class PlainPublisher(_KafkaPublisher):
         if self._producer is None:
             self._producer = self._opened(**{"enable.idempotence": True})
         try:
-            self._produce(self._producer, publication.app, publication.batch, records)
+            self._produce(self._producer, publication, records)
             left = self._producer.flush(self.target.patience)
         except KafkaException as why:
             self._producer = None

@@ -18,10 +18,10 @@ from penstock.sinks.kafka_brokers import SinkBrokers, sink_error, without_produc
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["APP", "BATCH", "OFFSETS", "newest_in_tail"]
+__all__ = ["APP", "BATCH", "JOB", "OFFSETS", "newest_in_tail"]
 
-APP, BATCH = "penstock-app", "penstock-batch"
-"""Headers of each record: the app id, and the number of the batch in decimal digits."""
+APP, BATCH, JOB = "penstock-app", "penstock-batch", "penstock-job"
+"""Headers of each record: the app id, the number of the batch in decimal digits, and the name of the job."""
 OFFSETS = 10_000
 """How many of the last offsets of each partition are read."""
 _CONSUMING = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from penstock import Job
 from penstock.errors import ConfigError, SinkNotFound, SinkSchemaMismatch
 from penstock.runtime.inspect.explain import guarantees
 from penstock.sinks import Delivery, Json, Kafka, NewTopic, Raw, Text
+from penstock.sinks.base import Origin
 from penstock.sources import MemorySource
 
 NOWHERE = "127.0.0.1:1"
@@ -98,7 +100,7 @@ def test_records_have_keys_values_headers_and_partitions(kafka: Any, topic: str,
     )
     writing = Writing(tmp_path, topic, kafka, key="user", partition="to", tombstone="gone")
     writing.sink.check(rows.schema)
-    publication = writing.of(7, writing.stage(rows))
+    publication = replace(writing.of(7, writing.stage(rows)), origin=Origin(job="orders", time=0))
     writing.publisher().publish(publication)
     assert [(r.partition, r.key, r.value) for r in records_in(kafka.address, topic)] == [
         (0, b"bob", b'{"user":"bob","n":2}'),
@@ -106,7 +108,7 @@ def test_records_have_keys_values_headers_and_partitions(kafka: Any, topic: str,
         (2, None, None),
     ]
     assert {tuple(r.headers.items()) for r in records_in(kafka.address, topic)} == {
-        (("penstock-app", publication.app.encode()), ("penstock-batch", b"7"))
+        (("penstock-job", b"orders"), ("penstock-app", publication.app.encode()), ("penstock-batch", b"7"))
     }
 
 
