@@ -146,19 +146,18 @@ class _OpenFile:
     def __init__(self, path: CheckpointFolder, size: int) -> None:
         self._path = path
         self.mapped = path.map(size)
-        self._data = pa.py_buffer(self.mapped.data)
         self._sections: dict[Piece, Section] = {}
 
     def section(self, piece: Piece) -> Section:
         section = self._sections.get(piece)
         if section is None:
-            if piece.offset + piece.size > self._data.size:
+            if piece.offset + piece.size > self.mapped.data.size:
                 raise corrupt(self._path, f"a section ends at byte {piece.offset + piece.size}, after the file")
 
             def bring(offset: int, size: int) -> bool:
                 return self.mapped.bring(piece.offset + offset, size)
 
-            section = Section(self._path, self._data.slice(piece.offset, piece.size), piece, bring)
+            section = Section(self._path, self.mapped.data.slice(piece.offset, piece.size), piece, bring)
             self._sections[piece] = section
         return section
 

@@ -6,7 +6,6 @@ machine sees, `HdfsFolder` one on HDFS, with copies of its files here. Both are 
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from penstock.errors import CheckpointCorrupt
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.checkpoint.storage.new_file import NewFile
     from penstock.checkpoint.storage.store import CheckpointStore
 
@@ -35,7 +36,7 @@ class Mapped:
     Bytes that were never brought are zeros, and damage of a copy need not be damage of the file.
     """
 
-    data: mmap.mmap
+    data: pa.Buffer
     signature: Signature
     bring: Callable[[int, int], bool]
 

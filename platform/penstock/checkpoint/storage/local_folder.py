@@ -5,7 +5,6 @@ Symbolic links are never followed (F65).
 
 from __future__ import annotations
 
-import mmap
 import os
 import secrets
 import shutil
@@ -13,12 +12,15 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PosixPath
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.checkpoint.storage.folder import CheckpointFolder, Mapped, Signature, corrupt
 from penstock.checkpoint.storage.local import OLD, LocalStore, make_durable, make_folders, storage_errors, sync
 from penstock.checkpoint.storage.new_file import NewFile, state_errors, state_missing
 from penstock.errors import RootMissing, StorageDenied, StorageUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["LocalFolder", "map_open", "read_plain"]
 
@@ -221,12 +223,19 @@ class LocalFolder(PosixPath):
         """Keep everything: nothing here is a copy."""
 
 
-def map_open(descriptor: int, place: CheckpointFolder, size: int) -> tuple[mmap.mmap, os.stat_result]:
-    """Map an open file that must have this size in bytes, or raise `CheckpointCorrupt`; return its status too."""
+def map_open(descriptor: int, place: CheckpointFolder, size: int) -> tuple[pa.Buffer, os.stat_result]:
+    """Map an open file that must have this size in bytes, or raise `CheckpointCorrupt`; return its status too.
+
+    The map stays when the descriptor is closed, and holds none: a process has more maps than it may have open files.
+    """
+    import pyarrow as pa
+
     status = os.fstat(descriptor)
     if status.st_size != size:
         raise corrupt(place, f"{status.st_size} bytes instead of {size}")
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ), status
+    # Python's mmap would keep a second descriptor. By the number, as the name may have gone to another file.
+    with pa.memory_map(f"/dev/fd/{descriptor}") as file:
+        return file.read_buffer(), status
 
 
 def read_plain(path: Path, where: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -83,3 +84,20 @@ def test_a_file_is_adopted_by_a_link_where_that_is_wanted(folder: LocalFolder, t
     assert (folder / "linked").samefile(given)
     assert not (folder / "copied").samefile(given)
     assert (folder / "copied").read() == b"x"
+
+
+def test_more_files_are_mapped_than_a_process_may_have_open(folder: LocalFolder) -> None:
+    """A worker maps thousands, of which many systems let it open 1,024."""
+    folder.make()
+    names = [f"{number}.arrow" for number in range(200)]
+    for name in names:
+        (folder / name).create(name.encode())
+    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 50, hard))
+    try:
+        maps = [(folder / name).map(len(name)).data for name in names]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    for name in names:
+        (folder / name).unlink()
+    assert [data.to_pybytes().decode() for data in maps] == names
