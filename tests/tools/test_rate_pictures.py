@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.drawings import PICTURES
-from tools.rate_pictures import DRAWINGS, burst_table
+from tools.rate_pictures import DRAWINGS, backlog_table, burst_table
 
 PAGE = PICTURES.parent / "rates.md"
 
@@ -26,6 +26,8 @@ def test_the_page_shows_the_picture(name):
 
 @pytest.mark.slow
 def test_the_numbers_of_the_page_are_those_of_the_simulator():
-    """The table of bursts, line by line."""
+    """The tables of bursts and of a backlog, line by line."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    assert [line for line in burst_table() if line not in lines] == [], "see: python -m tools.rate_pictures"
+    assert [line for line in (*burst_table(), *backlog_table()) if line not in lines] == [], (
+        "see: python -m tools.rate_pictures"
+    )

@@ -47,7 +47,9 @@ def simulate(
     ] = _PLANT,
     estimator: Annotated[Estimator, typer.Option(help="What sets the rate.")] = Estimator.COST_MODEL,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="The batch interval.")] = "1 second",
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="Let the cost model lengthen the interval.")] = False,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Let the cost model lengthen the interval, as drivers do.")
+    ] = False,
     rate: Annotated[
         float | None, typer.Option(metavar="ROWS", help="Rows a second of --estimator constant.", show_default=False)
     ] = None,

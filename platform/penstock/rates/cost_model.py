@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from math import ceil, inf, isfinite
 
 from penstock.errors import ConfigError
 from penstock.rates.cost_fit import CostFit, Sample
 from penstock.rates.quantities import at_least, fraction_of_one, positive
 
-__all__ = ["CostModel", "IntervalAdvice"]
+__all__ = ["CostModel", "IntervalAdvice", "Pacing"]
 
+_FIXED_SHARE = 0.15
+"""The part of a batch that the fixed cost may take: longer batches hardly process more rows a second."""
+_FULL = 0.9
+"""A batch that has this part of its rows, or more, has left rows that wait."""
+_LASTING = 2
+"""So many full batches in a row are a backlog that lasts."""
+_SMALL = 2.0
+"""Batches of at most so many times the rows of `min_rate` are as small as they get."""
 _SLACK = 1.25
 """A longer interval is left when the shorter one would have this much room: otherwise it would come and go."""
 _ROWS, _MS = 1e18, 1e15
@@ -20,9 +29,18 @@ _WINDOW = 50
 """How many batches are remembered; with the default memory the oldest weighs less than a hundredth."""
 
 
+class Pacing(Enum):
+    """When the next batch begins."""
+
+    TICKS = "ticks"
+    """At the next tick of the interval; at once where that has passed."""
+    AT_ONCE = "at_once"
+    """When the one before is done."""
+
+
 @dataclass(frozen=True, slots=True)
 class IntervalAdvice:
-    """The batch interval that the costs of a job call for.
+    """The batch interval that the costs and the backlog of a job call for.
 
     Attributes:
         interval_ms: A multiple of the job's own interval, milliseconds; the interval itself where that suffices, or
@@ -44,8 +62,17 @@ class CostModel:
     The next batch gets as many rows as fit into `headroom` of the interval, less the delay of the batch before. It gets
     at most `growth` times the rows of the largest batch that is remembered, because costs are not proven beyond that.
 
-    Where the fixed cost leaves no room for `min_rate`, no rate helps. The rate is then `min_rate`, and `advice` names a
-    longer interval. A driver that adopts it sets `interval_ms`, and the rates that follow are for that interval.
+    A longer interval has room for more rows a second, because each batch pays the fixed cost. `advice` names one, in
+    multiples of the job's own, in two cases:
+
+    - The fixed cost leaves no room for `min_rate`. No rate helps then.
+    - A backlog lasts: batches are full, and rows wait. The interval then doubles until the fixed cost takes 15 percent
+      of a batch or less. Rows wait in any case, and fewer of them do for long.
+
+    A driver follows the advice by `adopt` after each batch; the interval doubles only there. Its ticks stay those of
+    the job's own interval: batches take several of them, which merge (SEMANTICS 1.3). Such a batch begins when the one
+    before is done, so its delay of less than a tick takes nothing off the next. The advice returns to the job's own
+    interval as batches get smaller.
 
     Batches without rows teach nothing: time made them due, and what they did is no part of a batch with rows.
 
@@ -57,6 +84,10 @@ class CostModel:
         memory: After how many batches the weight of one has faded to about a third, 1 or more.
         pause_share: The part of a batch that garbage collection and spilling may take before growth ends.
         longest_interval_ms: The longest interval that `advice` names; None for 60 times the job's own.
+
+    Attributes:
+        pacing: When batches begin, `TICKS` unless it is set. At `AT_ONCE` a batch that is done early leaves no time
+            unused, so a small fixed cost is no reason for a longer interval.
 
     Raises:
         ConfigError: An argument is out of range, or not a finite number.
@@ -86,12 +117,16 @@ class CostModel:
                 f"longest_interval_ms is {self.longest_interval_ms:g}, below batch_interval_ms of "
                 f"{self.batch_interval_ms:g}"
             )
+        self.pacing = Pacing.TICKS
         self._interval_ms = self.batch_interval_ms
         self._fade = 1 - 1 / (self.memory + 1)
         self._samples: deque[Sample] = deque(maxlen=_WINDOW)
         self._fit: CostFit | None = None
         self._multiple = 1
         self._paused = False
+        self._late_ms = 0.0
+        self._is_full = False
+        self._full = 0
 
     @property
     def interval_ms(self) -> float:
@@ -126,18 +161,20 @@ class CostModel:
         """
         if not (0 < rows < _ROWS and 0 < processing_ms < _MS):
             return None
+        self._is_full = self._was_full(rows)
         self._samples.append((float(rows), float(processing_ms)))
         self._fit = CostFit.of(self._samples, self._fade)
         self._paused = pause_ms > self.pause_share * processing_ms
+        self._late_ms = scheduling_ms if isfinite(scheduling_ms) and scheduling_ms > 0 else 0.0
         self._choose_interval()
-        return self.rate(scheduling_ms)
+        return self.rate(self._late_ms)
 
     def rate(self, scheduling_ms: float = 0.0) -> float | None:
         """Return the rate for the interval in force after a batch of that delay; None before the first batch."""
         if self._fit is None:
             return None
         delay = scheduling_ms if isfinite(scheduling_ms) and scheduling_ms > 0 else 0.0
-        rows = self._fit.rows_in(self.headroom * self._interval_ms - delay)
+        rows = self._fit.rows_in(self._target_ms(delay))
         most = self._samples[-1][0] if self._paused else self.growth * self._largest()
         return max(min(rows, most) * 1000 / self._interval_ms, self.min_rate)
 
@@ -146,6 +183,29 @@ class CostModel:
         interval = self._multiple * self.batch_interval_ms
         return IntervalAdvice(interval, self._needed_ms(), self.fixed_ms, self.row_ms)
 
+    def adopt(self) -> float | None:
+        """Put the advice into force, as a driver does after each batch; return the rate for it, None before the first.
+
+        Where the last batches were full the interval is doubled first.
+        """
+        self._full = self._full + 1 if self._is_full else 0
+        if self._full >= _LASTING:
+            self._full = 0
+            self._multiple = max(self._multiple, ceil(min(2 * self._multiple, self._useful())))
+        self._interval_ms = self._multiple * self.batch_interval_ms
+        return self.rate(self._late_ms)
+
+    def _target_ms(self, delay_ms: float) -> float:
+        """Return how long a batch may take. One of several ticks may begin late by all but one of them."""
+        return self.headroom * self._interval_ms - max(0.0, delay_ms - (self._interval_ms - self.batch_interval_ms))
+
+    def _was_full(self, rows: float) -> bool:
+        """Return whether a batch had the rows that costs allowed; a limit of another kind is no backlog of ours."""
+        if self._fit is None:
+            return False
+        floor = self.min_rate * self._interval_ms / 1000
+        return rows >= _FULL * max(floor, self._fit.rows_in(self._target_ms(self._late_ms)))
+
     def _largest(self) -> float:
         """Return the rows of the largest batch that is remembered; how far they count fades with its weight."""
         return max(rows * self._fade**age for age, (rows, _) in enumerate(reversed(self._samples)))
@@ -153,25 +213,40 @@ class CostModel:
     def _needed_ms(self) -> float:
         """Return the interval whose headroom is the fixed cost and that of the rows that `min_rate` gives in it.
 
-        While the two costs cannot be separated, all of the time counts as fixed. A longer interval has more rows, and
-        their cost shows.
+        While the two costs cannot be separated, smaller batches show what rows cost. Where they are as small as they
+        get all of the time counts as fixed: a longer interval has more rows, which show it too.
         """
         if self._fit is None:
             return 0.0
         if not self._fit.settled:
-            return self._fit.median_ms / self.headroom
+            floor = self.min_rate * self._interval_ms / 1000
+            return self._fit.median_ms / self.headroom if self._fit.median_rows <= _SMALL * floor else 0.0
         left = self.headroom - self._fit.row_ms * self.min_rate / 1000
         return self._fit.fixed_ms / left if left > 0 else inf
 
     def _choose_interval(self) -> None:
-        """Grow to the multiple that is needed; shrink to one that leaves some room.
+        """Grow to the multiple that is needed; shrink to one that leaves some room for the batches of late.
 
         Where no interval is enough, because rows cost more than they bring, the job's own has the shortest delays.
         """
-        needed = self._needed_ms() / self.batch_interval_ms
-        longest = int(self.longest_interval_ms // self.batch_interval_ms)
+        assert self._fit is not None
+        needed, longest = self._multiples(self._needed_ms()), self._longest()
         if needed == inf:
             self._multiple = 1
             return
-        roomy = min(self._multiple, ceil(min(needed * _SLACK, longest)))
+        recent = max(needed, self._multiples(self._fit.expected_ms(self._largest()) / self.headroom))
+        roomy = min(self._multiple, ceil(min(recent * _SLACK, self._useful())))
         self._multiple = max(1, ceil(min(needed, longest)), roomy)
+
+    def _useful(self) -> float:
+        """Return the multiple beyond which batches hardly process more rows a second, or the longest that may be."""
+        # With ticks two are the least: a batch of one waits for the next when it is done.
+        least = 2 if self.pacing is Pacing.TICKS else 1
+        useful = self._multiples(self.fixed_ms / (_FIXED_SHARE * self.headroom))
+        return min(self._longest(), max(least, useful))
+
+    def _longest(self) -> int:
+        return int(self.longest_interval_ms // self.batch_interval_ms)
+
+    def _multiples(self, ms: float) -> float:
+        return ms / self.batch_interval_ms

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-__all__ = ["REMEMBERED", "Measurement", "RateEstimator", "replayed"]
+from penstock.rates.cost_model import CostModel
+
+__all__ = ["REMEMBERED", "Measurement", "RateEstimator", "learned", "replayed"]
 
 REMEMBERED = 100
 """How many of the newest batches a driver feeds to an estimator at its start."""
@@ -53,6 +55,12 @@ class RateEstimator(Protocol):
             processing_ms: From the begin of the batch to its commit, milliseconds.
             scheduling_ms: How much later than its batch time the batch began, milliseconds; 0 where it was on time.
         """
+
+
+def learned(estimator: RateEstimator, batch: Measurement) -> float | None:
+    """Feed a batch to an estimator, follow the advice of a cost model as a driver does, and return the new rate."""
+    rate = estimator.compute(*batch)
+    return estimator.adopt() if rate is not None and isinstance(estimator, CostModel) else rate
 
 
 def replayed(estimator: RateEstimator, batches: Iterable[Measurement]) -> float | None:

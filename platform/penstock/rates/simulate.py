@@ -14,7 +14,7 @@ from random import Random
 from penstock.errors import ConfigError
 from penstock.rates.cost_model import CostModel
 from penstock.rates.division import partition_bounds, partition_limits
-from penstock.rates.estimator import RateEstimator
+from penstock.rates.estimator import Measurement, RateEstimator, learned
 from penstock.rates.load import Load
 from penstock.rates.quantities import at_least, positive
 from penstock.time.triggers import FixedInterval
@@ -25,10 +25,11 @@ _MICROS = 1_000_000
 
 
 class Interval(Enum):
-    """Whether the batch interval follows the advice of the cost model."""
+    """Whether the batch interval follows the advice of the cost model, as in a driver."""
 
     FIXED = "fixed"
     ADAPTIVE = "adaptive"
+    """Rates are for the interval that the model advises; ticks stay those of the job, and merge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,17 +149,18 @@ def simulate(
     positive("first_rate", first_rate)
     until = plant.load.end if seconds is None else positive("seconds", seconds)
     source, random = _Source(plant), Random(seed)  # noqa: S311 - noise, and no secret
-    micros = max(1, round(interval_ms * 1000))
+    ticks = FixedInterval(max(1, round(interval_ms * 1000)))
+    micros = ticks.interval
     rate: float | None = None
     batches: list[SimulatedBatch] = []
     now, last = 0, None
     while now < until * _MICROS:
-        tick = FixedInterval(micros).next(0, last, now)
+        tick = ticks.next(0, last, now)
         begin = max(now, tick.time)
         second = begin / _MICROS
         lag = source.lag(second)
         if not any(lag.values()):
-            now = begin + micros
+            now = begin + ticks.interval
             continue
         if rate is not None:
             limits = partition_limits(rate, lag, seconds=micros / _MICROS, max_rate=max_rate, min_rate=min_rate)
@@ -186,11 +188,11 @@ def simulate(
         )
         last, now = tick.time, begin + max(1, round(took * 1000))
         if estimator is not None:
-            estimated = estimator.compute(now / 1000, rows, took, late)
-            if adapts is Interval.ADAPTIVE and isinstance(estimator, CostModel):
-                estimator.interval_ms = estimator.advice().interval_ms
+            batch = Measurement(now / 1000, rows, took, late)
+            follows = adapts is Interval.ADAPTIVE
+            estimated = learned(estimator, batch) if follows else estimator.compute(*batch)
+            if isinstance(estimator, CostModel) and follows:
                 micros = round(estimator.interval_ms * 1000)
-                estimated = estimator.rate(late) if estimated is not None else None
             rate = rate if estimated is None else estimated
     return Simulation(tuple(batches))
 

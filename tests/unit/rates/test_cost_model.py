@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.rates import CostModel
+from penstock.rates.cost_model import Pacing
 
 FIXED, PER_ROW = 300.0, 0.04
 
@@ -121,6 +122,74 @@ def test_no_interval_is_enough_for_rows_that_cost_more_than_they_bring() -> None
 def test_an_interval_has_a_longest() -> None:
     """A fixed cost of a minute, and half a minute at most, in whole intervals."""
     assert taught(CostModel(longest_interval_ms=30_500), fixed=60_000).advice().interval_ms == 30_000
+
+
+def flooded(model: CostModel, fixed: float, batches: int = 12, late: float = 0.0) -> list[float]:
+    """Return the intervals in force while so many batches have all the rows that the rate gives."""
+    rows, intervals = 100.0, []
+    for k in range(batches):
+        model.compute(1_000 * k, int(rows), fixed + PER_ROW * int(rows), late)
+        rate = model.adopt()
+        assert rate is not None
+        intervals.append(model.interval_ms)
+        rows = rate * model.interval_ms / 1000
+    return intervals
+
+
+def test_the_interval_doubles_while_a_backlog_lasts() -> None:
+    """After each two full batches, until the fixed cost takes 15 percent of one."""
+    intervals = flooded(CostModel(), fixed=700, batches=30)
+    assert sorted(set(intervals)) == [1_000, 2_000, 4_000, 6_000]
+    assert intervals == sorted(intervals)
+    assert intervals.count(2_000) >= 2
+
+
+@pytest.mark.parametrize(("pacing", "interval_ms"), [(Pacing.TICKS, 2_000), (Pacing.AT_ONCE, 1_000)])
+def test_a_small_fixed_cost_is_a_reason_where_batches_wait_for_ticks(pacing: Pacing, interval_ms: float) -> None:
+    """A batch of 85 percent of one tick leaves the rest unused; a batch of two ticks is followed at once."""
+    model = CostModel()
+    model.pacing = pacing
+    assert flooded(model, fixed=20, batches=30)[-1] == interval_ms
+
+
+def test_a_backlog_doubles_no_interval_that_nobody_adopts() -> None:
+    """Who reads the advice and keeps the interval has no longer batches to learn from."""
+    model = taught(CostModel(), fixed=700)
+    assert model.advice().interval_ms == 1_000
+
+
+def test_what_another_limit_bounds_is_no_backlog_of_the_model() -> None:
+    """Batches of 2,000 rows, where 3,750 would fit: the interval stays, however long that lasts."""
+    model = CostModel()
+    for k in range(20):
+        rows = 2_000 + 900 * (k % 2)
+        model.compute(1_000 * k, rows, 700 + PER_ROW * rows, 0)
+        model.adopt()
+    assert model.interval_ms == 1_000
+
+
+def test_a_batch_of_several_ticks_may_begin_late_by_all_but_one() -> None:
+    """Ticks merge, so a delay below a tick is the time of day at which the last batch ended, and no arrears."""
+    model = CostModel()
+    flooded(model, fixed=700, batches=30)
+    assert model.interval_ms == 6_000
+    assert model.rate(scheduling_ms=999) == model.rate()
+    assert model.rate(scheduling_ms=5_000) == model.rate()
+    late = model.rate(scheduling_ms=5_500)
+    assert late is not None
+    assert late == pytest.approx((0.85 * 6_000 - 500 - 700) / PER_ROW / 6, rel=0.02)
+
+
+def test_the_interval_is_the_jobs_own_again_when_batches_are_small() -> None:
+    """A backlog is gone: as the large batches fade, so does the interval for them."""
+    model, intervals = CostModel(), []
+    flooded(model, fixed=500, batches=30)
+    for k in range(40):
+        model.compute(100_000 + 1_000 * k, 500 + k, 500 + PER_ROW * (500 + k), 0)
+        model.adopt()
+        intervals.append(model.interval_ms)
+    assert intervals == sorted(intervals, reverse=True)
+    assert intervals[-1] == 1_000
 
 
 def test_nothing_is_known_before_the_first_batch() -> None:

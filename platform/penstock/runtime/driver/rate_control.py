@@ -11,8 +11,8 @@ from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.graph.graph import JobGraph
-from penstock.rates.cost_model import CostModel
-from penstock.rates.estimator import REMEMBERED, Measurement, RateEstimator, replayed
+from penstock.rates.cost_model import CostModel, Pacing
+from penstock.rates.estimator import REMEMBERED, Measurement, RateEstimator, learned, replayed
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.admission import Admitted, Backlogs, Pace, admit
 from penstock.time.clock import Clock
@@ -65,7 +65,8 @@ class RateControl(Listener):
         self._limits = graph.rates
         self._clock = clock
         self._ticks = trigger.interval is not None
-        self._interval_ms = (policy.target if trigger.interval is None else trigger.interval) / 1_000
+        self._own_ms = (policy.target if trigger.interval is None else trigger.interval) / 1_000
+        self._interval_ms = self._own_ms
         live = frozenset(node.name for node in graph.sources if node.source.live)
         self._sources = live if policy.estimator is not None else frozenset[str]()
         self._estimator = self._new_estimator()
@@ -97,7 +98,9 @@ class RateControl(Listener):
         if self._estimator is not None:
             batches = [self._measured(commit) for commit in recovered.kept[-REMEMBERED:]]
             self._rate = replayed(self._estimator, batches)
-            self._adapt()
+            if isinstance(self._estimator, CostModel):
+                self._rate = self._estimator.adopt()
+            self._note_interval()
 
     def on_batch_submitted(self, offsets: Offsets) -> None:
         """Note when a batch begins."""
@@ -109,18 +112,22 @@ class RateControl(Listener):
         if self._estimator is None or began is None or began[0] != commit.batch:
             return
         _, monotonic, wall = began
-        rate = self._estimator.compute(
+        measured = Measurement(
             self._clock.wall() / 1_000,
             self._rows(commit),
             (self._clock.monotonic() - monotonic) * 1_000,
             max(0.0, (wall - commit.time) / 1_000) if self._ticks else 0.0,
         )
+        rate = learned(self._estimator, measured)
         self._rate = self._rate if rate is None else rate
-        self._adapt()
+        self._note_interval()
 
     def _new_estimator(self) -> RateEstimator | None:
         make = self._policy.estimator
-        return make(self._interval_ms) if make is not None and self._sources else None
+        estimator = make(self._own_ms) if make is not None and self._sources else None
+        if isinstance(estimator, CostModel):
+            estimator.pacing = Pacing.TICKS if self._ticks else Pacing.AT_ONCE
+        return estimator
 
     def _rows(self, commit: Commit) -> int:
         return sum(commit.accounting.get(f"source:{name}", {}).get("read", 0) for name in self._sources)
@@ -129,17 +136,14 @@ class RateControl(Listener):
         """Return what the log tells of a batch: its stages up to the Commit, which are most of its time."""
         return Measurement(commit.time / 1_000, self._rows(commit), sum(commit.timings.values()), 0.0)
 
-    def _adapt(self) -> None:
-        """Follow the advice on the interval: where the fixed cost fills it, no rate helps (SEMANTICS 8.4).
+    def _note_interval(self) -> None:
+        """Read the interval that rates are for, which a cost model lengthens (SEMANTICS 8.4).
 
         Batch times stay multiples of the job's interval. A batch of the longer one takes several of its ticks, which
         merge into one (1.3).
         """
-        if not isinstance(self._estimator, CostModel):
+        if not isinstance(self._estimator, CostModel) or self._estimator.interval_ms == self._interval_ms:
             return
-        advice = self._estimator.advice()
-        if self._ticks and advice.interval_ms != self._interval_ms:
-            seconds, before = advice.interval_ms / 1_000, self._interval_ms / 1_000
-            log.warning("rates.interval", seconds=seconds, before=before, fixed_ms=round(advice.fixed_ms, 1))
-            self._interval_ms = self._estimator.interval_ms = advice.interval_ms
-            self._rate = self._estimator.rate() or self._rate
+        seconds, before = self._estimator.interval_ms / 1_000, self._interval_ms / 1_000
+        log.warning("rates.interval", seconds=seconds, before=before, fixed_ms=round(self._estimator.fixed_ms, 1))
+        self._interval_ms = self._estimator.interval_ms

@@ -149,6 +149,43 @@ def test_where_the_fixed_cost_fills_the_interval_the_interval_grows():
     assert pace.rate * pace.seconds > 0
 
 
+def backlog_run(control: RateControl, clock: Clock, trigger, *, waiting: int, fixed: float, row: float) -> list:
+    """Return the rows of each batch until nothing waits, in a job whose batches cost what is given, milliseconds."""
+    last, read = None, []
+    while waiting and len(read) < 100:
+        tick = trigger.next(0, last, clock.now)
+        clock.now = max(clock.now, tick.time)
+        pace = control.pace()
+        most = pace.first_batch if pace.rate is None else pace.rate
+        rows = min(waiting, int(most * pace.seconds))
+        control.on_batch_submitted(offsets_of(len(read), tick.time))
+        clock.now += round((fixed + row * rows) * 1_000)
+        control.on_batch_completed(commit_of(len(read), tick.time, rows))
+        waiting, last = waiting - rows, tick.time
+        read.append(rows)
+    return read
+
+
+@pytest.mark.parametrize("trigger", [FixedInterval(S, 0), AsFastAsPossible()], ids=["ticks", "at once"])
+@pytest.mark.parametrize("fixed", [0.3, 0.8, 0.85, 0.9])
+def test_a_fixed_cost_that_nearly_fills_the_interval_does_not_starve_a_backlog(fixed, trigger):
+    """SEMANTICS 8.4: 200,000 rows wait, and batches take as many ticks as it needs to read them (decision 124)."""
+    clock = Clock()
+    control = control_of(clock, RatePolicy(estimator=CostModel, target=S), trigger=trigger)
+    read = backlog_run(control, clock, trigger, waiting=200_000, fixed=1_000 * fixed, row=0.05)
+    assert sum(read) == 200_000
+    assert clock.now / S < 2 * (200_000 * 0.05 / 1_000 + fixed)
+    assert control.pace().seconds <= 8
+
+
+def test_a_restart_resumes_with_the_interval_that_the_log_calls_for():
+    """The fixed cost of its batches is above a second."""
+    commits = [commit_of(n, n * S, 100 * (1 + n % 4), ms=1_500 + 10 * (1 + n % 4)) for n in range(8)]
+    control = control_of(Clock(), COSTS)
+    control.on_takeover(SimpleNamespace(kept=tuple(commits)))
+    assert control.pace().seconds == 2.0
+
+
 def test_max_rate_belongs_behind_a_source_and_is_a_number():
     """API: `s.max_rate(rows_per_second, per_partition=None)`."""
     from penstock.errors import JobError
