@@ -104,6 +104,7 @@ class RatesSection(_Section):
     min_rate_per_partition: Rate = 1
     target: DurationValue = seconds(10)
     headroom: Annotated[float, Field(gt=0, le=1)] = 0.85
+    longest_interval: DurationValue | None = None
     proportional: Annotated[float | int, Field(ge=0)] = 1.0
     integral: Annotated[float | int, Field(ge=0)] = 0.2
     derivative: Annotated[float | int, Field(ge=0)] = 0.0

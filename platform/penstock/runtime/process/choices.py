@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from penstock.config.schema import RatesSection
 from penstock.config.settings import Settings
 from penstock.errors import ConfigError
 from penstock.graph.graph import JobGraph
@@ -38,7 +39,7 @@ def choose_rates(settings: Settings) -> RatePolicy:
     make: Callable[[float], RateEstimator] | None = None
     match rates.estimator:
         case "cost_model":
-            make = partial(CostModel, headroom=rates.headroom, min_rate=rates.min_rate)
+            make = partial(_cost_model, rates)
         case "pid":
             gains = {"proportional": rates.proportional, "integral": rates.integral, "derivative": rates.derivative}
             make = partial(PIDRateEstimator, **gains, min_rate=rates.min_rate)
@@ -54,6 +55,12 @@ def choose_rates(settings: Settings) -> RatePolicy:
         least_per_partition=rates.min_rate_per_partition,
         target=rates.target.micros,
     )
+
+
+def _cost_model(rates: RatesSection, interval_ms: float) -> CostModel:
+    """Return a cost model for an interval; a longest one that is shorter than it lengthens none."""
+    longest = None if rates.longest_interval is None else max(interval_ms, rates.longest_interval.micros / 1_000)
+    return CostModel(interval_ms, headroom=rates.headroom, min_rate=rates.min_rate, longest_interval_ms=longest)
 
 
 def choose_schedule(graph: JobGraph, settings: Settings) -> Schedule:

@@ -38,6 +38,13 @@ def test_costs_decide_unless_something_else_is_said(settings_of):
     )
 
 
+@pytest.mark.parametrize(("longest", "expected"), [("", 120_000.0), ("30 seconds", 30_000.0), ("1 second", 2_000.0)])
+def test_a_longest_interval_bounds_what_a_backlog_is_read_in(settings_of, longest, expected):
+    """SEMANTICS 8.4: one below the job's own, here two seconds, lengthens none."""
+    text = f'[rates]\nlongest_interval = "{longest}"\n' if longest else ""
+    assert choose_rates(settings_of(text)).estimator(2_000.0).longest_interval_ms == expected
+
+
 def test_each_estimator_gets_its_settings(settings_of):
     """As [rates] has them."""
     pid = choose_rates(settings_of('[rates]\nestimator = "pid"\nintegral = 0.5\nmin_rate = 7\n')).estimator(500.0)
