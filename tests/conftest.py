@@ -143,7 +143,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
     """Return the one PostgreSQL server of a test process, up; a second to start."""
-    from postgres_server import running
+    from tools.postgres_server import running
 
     with running() as server:
         yield server

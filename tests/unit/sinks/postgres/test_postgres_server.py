@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import PASSWORD
 
 from penstock.errors import (
     DatabaseDenied,
@@ -15,6 +14,7 @@ from penstock.errors import (
     SinkUnavailable,
 )
 from penstock.sinks import Postgres
+from tools.postgres_server import PASSWORD
 
 PAIRS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 AWAY = f"postgresql://user:{PASSWORD}@127.0.0.1:1/database"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import PASSWORD
 from postgres_writing import Writing
 
 from penstock.errors import (
     ConfigError,
 )
 from penstock.sinks import Mode, Postgres
+from tools.postgres_server import PASSWORD
 
 PAIRS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 AWAY = f"postgresql://user:{PASSWORD}@127.0.0.1:1/database"

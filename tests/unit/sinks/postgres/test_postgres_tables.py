@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import PASSWORD
 from postgres_writing import Writing
 
 from penstock.errors import (
@@ -18,6 +17,7 @@ from penstock.errors import (
     SinkSchemaMismatch,
 )
 from penstock.sinks import Mode, Postgres
+from tools.postgres_server import PASSWORD
 
 PAIRS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
