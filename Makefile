@@ -32,7 +32,7 @@ demo: setup ## run the flights stream on real data through Airflow: killed, reco
 demo-engine: setup ## the same without Airflow
 	@$(venv) -m tools.demo --engine
 
-demo-kafka: setup ## run a stream from a Kafka topic: a burst, driver and broker killed, compared with pandas
+demo-kafka: setup ## run a stream from Kafka into Delta, Kafka and Postgres: a burst, driver and broker killed
 	@$(venv) -m tools.jars kafka
 	@$(venv) -m tools.demo_kafka
 

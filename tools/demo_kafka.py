@@ -3,7 +3,8 @@
 Run as `python -m tools.demo_kafka [FLIGHTS]`, or `make demo-kafka`. A producer replays the first so many departures of
 a year, or all, with a burst of ten times its speed in the middle; records come late, twice, or cannot be decoded. The
 driver is killed in the burst, and the broker after it, while the producer writes.
-Everything the demo makes is in `.demo-kafka/`, which each run begins by emptying.
+Everything the demo makes is in `.demo-kafka/`, which each run begins by emptying. The exception is the PostgreSQL
+server, which ends with the demo.
 Exit code 0 means that the topic has each record once and in order, and that in every place the job writes to, each
 window, late row, record in quarantine and count is as computed apart from the engine (`tools.demo_kafka_check`).
 """
@@ -30,6 +31,7 @@ from tools.demo_log import read_story
 from tools.demo_screen import Screen
 from tools.demo_stream import DemoFailed, DemoStream
 from tools.kafka_server import KafkaServer
+from tools.postgres_server import running
 from tools.waiting import until
 
 JOB = SOURCE = "departures"
@@ -40,6 +42,8 @@ CHECKPOINT = ROOT / SETTINGS["checkpoint"]["root"] / JOB
 TABLES = {name: ROOT / path for name, path in SETTINGS["tables"].items()}
 SERVERS: str = SETTINGS["sources"][SOURCE]["servers"]
 (TOPIC,) = SETTINGS["sources"][SOURCE]["topics"]
+DSN = "DEPARTURES_DSN"
+"""The environment variable that says to the job how to connect to PostgreSQL."""
 SUPERVISOR_LOG = FOLDER / "supervisor.log"
 DRIVER_LOGS = CHECKPOINT.parent / "_logs" / JOB
 
@@ -67,7 +71,7 @@ def _demo(console: Console) -> int:
 
     started = time.monotonic()
     screen = Screen(console, rows=0, rows_done=lambda _: rows_read(CHECKPOINT, SOURCE))
-    screen.head("1. The broker, and what is written to it")
+    screen.head("1. The broker, the database, and what is written")
     empty(FOLDER)
     csv = FOLDER / "flights.csv"
     unpack(csv)
@@ -78,12 +82,15 @@ def _demo(console: Console) -> int:
     with ExitStack() as ends:
         env = environment(ends.enter_context(scratch()), CHECKPOINT.parent)
         broker = ends.enter_context(_broker())
+        database = ends.enter_context(running())
+        env[DSN] = database.dsn()
         broker.create(TOPIC, len(AIRPORTS), **{"retention.ms": "-1"})
         screen.say(f"Kafka at {SERVERS}, topic {TOPIC}, a partition for each of {', '.join(AIRPORTS)}")
+        screen.say(f"PostgreSQL at 127.0.0.1:{database.port}; the job learns its dsn from ${DSN}")
         stream = ends.enter_context(DemoStream(JOB, root=CHECKPOINT.parent, project=ROOT, env=env, log=SUPERVISOR_LOG))
         _run(screen, stream, broker, records)
         screen.head("6. The same, computed by pandas")
-        problems = _compare(screen, records)
+        problems = _compare(screen, records, database.dsn())
         if stream.failures() != 1:
             problems.append(f"the supervisor has counted {stream.failures()} failures and not 1, the killed driver")
         _say_where(screen)
@@ -181,7 +188,7 @@ def _broker() -> Iterator[KafkaServer]:
         server.end()
 
 
-def _compare(screen: Screen, records: Sequence[Record]) -> list[str]:
+def _compare(screen: Screen, records: Sequence[Record], dsn: str) -> list[str]:
     """Print the counts, and return what is not as pandas says."""
     from tools.demo_kafka_check import expect, unread
     from tools.demo_kafka_compare import counts, differences, places, written_otherwise
@@ -191,7 +198,8 @@ def _compare(screen: Screen, records: Sequence[Record]) -> list[str]:
     batches = read_batches(CHECKPOINT, SOURCE)
     story = read_story(CHECKPOINT)
     expected = expect(topic, batches)
-    shown = {output: {place: read() for place, read in of.items()} for output, of in places(TABLES, SERVERS).items()}
+    written = places(TABLES, SERVERS, dsn)
+    shown = {output: {place: read() for place, read in of.items()} for output, of in written.items()}
     problems = [*written_otherwise(records, topic), *unread(topic, batches), *differences(expected, shown)]
     problems += story.problems(len(batches), drivers=max(2, story.drivers))
     counted = {kind: story.accounting[kind] for kind in expected.accounting}

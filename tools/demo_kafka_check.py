@@ -66,6 +66,11 @@ class Expected:
     quarantined: pd.DataFrame
     accounting: dict[str, dict[str, int]]
 
+    @property
+    def newest(self) -> pd.DataFrame:
+        """The last window of each airport and carrier."""
+        return self.windows.sort_values("window_start").drop_duplicates(["origin", "carrier"], keep="last")
+
 
 def unread(records: pd.DataFrame, batches: Sequence[Batch]) -> list[str]:
     """Return in words which records no batch has read, or more than one; `records` as in `expect`."""

@@ -19,14 +19,22 @@ from tools.kafka_topic import read_topic
 __all__ = ["Places", "counts", "differences", "places", "written_otherwise"]
 
 Places = Mapping[str, Mapping[str, Callable[[], pd.DataFrame]]]
-"""By output of the job, `windows`, `late` and `quarantined`, the places that have it: a name, and how it is read."""
+"""By output of the job, `windows`, `newest`, `late` and `quarantined`, the places that have it.
+
+A place has a name, and a function that reads it.
+"""
 
 
-def places(tables: Mapping[str, Path], servers: str) -> Places:
-    """Return where the job writes; `tables` are the paths of its file by name, `servers` its brokers."""
+def places(tables: Mapping[str, Path], servers: str, dsn: str) -> Places:
+    """Return where the job writes: the paths of the tables in its file by name, its brokers, and its database."""
     hourly = tables["hourly_departures"]
     return {
-        "windows": {"Delta": lambda: _delta(hourly), "Kafka": lambda: _windows_in(servers, "hourly-departures")},
+        "windows": {
+            "Delta": lambda: _delta(hourly),
+            "Kafka": lambda: _windows_in(servers, "hourly-departures"),
+            "PostgreSQL": lambda: _database(dsn, "hourly_departures"),
+        },
+        "newest": {"PostgreSQL": lambda: _database(dsn, "newest_departures")},
         "late": {"Delta": lambda: _delta(tables["late_departures"])},
         "quarantined": {"Delta": lambda: _delta(tables["undecodable"])},
     }
@@ -34,7 +42,7 @@ def places(tables: Mapping[str, Path], servers: str) -> Places:
 
 def counts(expected: Expected, shown: Mapping[str, Mapping[str, pd.DataFrame]]) -> Iterator[tuple[str, int, int]]:
     """Yield for each place its name, the rows that it has, and those that it should have."""
-    wanted = {"windows": expected.windows, "late": expected.late, "quarantined": expected.quarantined}
+    wanted = {name: getattr(expected, name) for name in _WORDS}
     for output, tables in shown.items():
         for place, table in tables.items():
             yield f"{_WORDS[output]}, {place}", len(table), len(wanted[output])
@@ -60,11 +68,21 @@ def written_otherwise(records: Sequence[Record], topic: pd.DataFrame) -> Iterato
             yield f"partition {partition}: {len(shown):,} records and not {len(wanted):,}, other ones from {at:,} on"
 
 
-_WORDS = {"windows": "windows", "late": "late departures", "quarantined": "in quarantine"}
+_TIMES = ("window_start", "window_end")
+_WORDS = {
+    "windows": "windows",
+    "newest": "newest windows",
+    "late": "late departures",
+    "quarantined": "in quarantine",
+}
 
 
 def _windows(name: str, expected: Expected, shown: pd.DataFrame) -> Iterator[str]:
     yield from compare_windows(name, expected.windows, shown)
+
+
+def _newest(name: str, expected: Expected, shown: pd.DataFrame) -> Iterator[str]:
+    yield from compare_windows(name, expected.newest, shown)
 
 
 def _late(name: str, expected: Expected, shown: pd.DataFrame) -> Iterator[str]:
@@ -84,15 +102,25 @@ def _quarantined(name: str, expected: Expected, shown: pd.DataFrame) -> Iterator
     yield from compare_rows(name, wanted, shown)
 
 
-_COMPARE = {"windows": _windows, "late": _late, "quarantined": _quarantined}
+_COMPARE = {"windows": _windows, "newest": _newest, "late": _late, "quarantined": _quarantined}
 
 
 def _windows_in(servers: str, topic: str) -> pd.DataFrame:
     """Return the windows that a topic has, as readers of committed records see them."""
     values = read_topic(servers, topic)["value"]
     rows = pd.DataFrame([json.loads(value) for value in values])
-    times = {name: pd.to_datetime(rows[name], format="ISO8601", utc=True) for name in ("window_start", "window_end")}
-    return rows.assign(**times)
+    return rows.assign(**{name: pd.to_datetime(rows[name], format="ISO8601", utc=True) for name in _TIMES})
+
+
+def _database(dsn: str, table: str) -> pd.DataFrame:
+    """Return the windows that a table of PostgreSQL has."""
+    import psycopg
+    from psycopg.sql import SQL, Identifier
+
+    with psycopg.connect(dsn) as connection:
+        cursor = connection.execute(SQL("SELECT * FROM {}").format(Identifier(table)))
+        rows = pd.DataFrame(cursor.fetchall(), columns=[column.name for column in cursor.description or ()])
+    return rows.assign(**{name: pd.to_datetime(rows[name], utc=True) for name in _TIMES})
 
 
 def _delta(path: Path) -> pd.DataFrame:

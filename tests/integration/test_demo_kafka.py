@@ -14,7 +14,7 @@ import pytest
 from cli_runner import PATIENCE
 from demo_copies import copy_project, running_in
 
-from penstock.runtime.process.os_processes import session_members
+from penstock.runtime.process.os_processes import argv_of, session_members
 from penstock.runtime.spark.jars import ensure
 from tools import jars
 from tools.waiting import free_port
@@ -52,20 +52,22 @@ def test_the_demo_ends_with_all_equal(demo, tmp_path):
     assert "All equal." in output
     assert re.search(r"kill -9 of the driver, its JVM and its workers: \d+ processes, all gone", output)
     assert re.search(r"batch ids: 0 to \d+, without a gap, by [23] drivers", output)
-    assert running_in(tmp_path) == []
+    assert running_in(tmp_path) + session_members(demo.pid) == []
 
 
 @pytest.mark.sample(seconds=40)
 def test_a_demo_that_is_interrupted_leaves_nothing_running(demo, tmp_path):
-    """Supervisor, driver, producer and broker are there, and then they are not."""
+    """Supervisor, driver, producer, broker and database are there, and then they are not."""
     lines = []
     for line in demo.stdout:
         lines.append(line)
         if "Spark is up" in line:
             break
     assert len(running_in(tmp_path)) >= 4, "".join(lines)
+    programs = [word for pid in session_members(demo.pid) for word in argv_of(pid)[:1]]
+    assert any(program.endswith("bin/postgres") for program in programs), programs
     os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
     lines.append(demo.communicate(timeout=PATIENCE)[0])
     assert demo.returncode == 130, "".join(lines)
     assert "interrupted; nothing is left running" in lines[-1]
-    assert running_in(tmp_path) == []
+    assert running_in(tmp_path) + session_members(demo.pid) == []
