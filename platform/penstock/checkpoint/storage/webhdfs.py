@@ -228,11 +228,13 @@ class Calls:
         except AlreadyExists as error:
             raise RootUnsafe("a file is where a folder should be", where=self._path, path=self._path) from error
 
-    def write(self, path: str, data: bytes | memoryview) -> None:
+    def write(self, path: str, data: bytes | memoryview, *, private: bool = True) -> None:
         """Write a new file in a folder that is there, or raise `NotFound`; it is closed when this returns."""
         try:
             with self._named():
-                options = {"overwrite": "false", "createparent": "false", "permission": _PRIVATE_FILE}
+                options = {"overwrite": "false", "createparent": "false"} | (
+                    {"permission": _PRIVATE_FILE} if private else {}
+                )
                 place = self._client._create(path, **options).headers["location"]  # noqa: SLF001
                 answer = self._client._request(method="PUT", url=place, data=data)  # noqa: SLF001
                 if not answer:
