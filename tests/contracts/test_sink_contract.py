@@ -6,20 +6,38 @@ The suites are in tests/support/sink_contract.py; here every sink of Penstock ru
 from __future__ import annotations
 
 import errno
+import json
 import os
+import secrets
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from kafka_topics import records_in
+from pyarrow.dataset import dataset
 from sink_contract import CreatingContract, DeduplicatingContract, RepeatingContract, TruncatableContract, World
 from system_errors import OF_WRITES, name_of
 
 from penstock.errors import StorageUnavailable
-from penstock.sinks import Console, Delivery, Delta, Json, Kafka, MemorySink, Mode, NewTopic, Postgres
+from penstock.sinks import (
+    Console,
+    Delivery,
+    Delta,
+    Json,
+    JsonLines,
+    Kafka,
+    MemorySink,
+    Mode,
+    NewTopic,
+    Parquet,
+    Postgres,
+)
+from penstock.sinks.files.folders import output_folder
 from penstock.sinks.staged_files import stage_table
 
 
@@ -61,6 +79,84 @@ class TestDelta(CreatingContract, TruncatableContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> World:
         return delta_world(tmp_path)
+
+
+def parquet_world(folder: Path) -> World:
+    """Return a folder of Parquet files, whose manifest and whose listing have the same rows."""
+    sink = Parquet(folder / "out")
+
+    def shown() -> list[int]:
+        named = [k for file in sink.files() for k in pq.read_table(file.path)["k"].to_pylist()]
+        if not (folder / "out").is_dir():
+            return named
+        listed = dataset(folder / "out", schema=pa.schema([("k", pa.int64())]), format="parquet").to_table()
+        assert Counter(named) == Counter(listed["k"].to_pylist())
+        return named
+
+    return World(sink, folder, shown)
+
+
+class TestParquet(CreatingContract, DeduplicatingContract):
+    """A folder of Parquet files."""
+
+    @pytest.fixture
+    def another(self) -> Callable[[Path], World]:
+        return parquet_world
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> World:
+        return parquet_world(tmp_path)
+
+
+def json_lines_world(folder: Path) -> World:
+    """Return a folder of JSON lines, whose manifest names all of its files."""
+    sink = JsonLines(folder / "out")
+
+    def shown() -> list[int]:
+        paths = sorted(file.path for file in sink.files())
+        assert paths == sorted(map(str, (folder / "out").glob("*.jsonl")))
+        return [json.loads(line)["k"] for path in paths for line in Path(path).read_text().splitlines()]
+
+    return World(sink, folder, shown)
+
+
+class TestJsonLines(CreatingContract, DeduplicatingContract):
+    """A folder of files with a JSON object a line."""
+
+    @pytest.fixture
+    def another(self) -> Callable[[Path], World]:
+        return json_lines_world
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> World:
+        return json_lines_world(tmp_path)
+
+
+def hdfs_world(url: str, folder: Path) -> World:
+    """Return a folder of JSON lines on HDFS."""
+    sink = JsonLines(url)
+    output = output_folder(url)
+
+    def shown() -> list[int]:
+        names = [file.path.removeprefix(f"{url}/") for file in sink.files()]
+        assert sorted(names) == [name for name in output.names("") if not name.startswith("_")]
+        return [json.loads(line)["k"] for name in names for line in (output.read(name) or b"").splitlines()]
+
+    return World(sink, folder, shown)
+
+
+@pytest.mark.integration
+@pytest.mark.sample(5, of="files of sinks on HDFS")
+class TestJsonLinesOnHdfs(CreatingContract, DeduplicatingContract):
+    """A folder on HDFS."""
+
+    @pytest.fixture
+    def another(self, hdfs: Any) -> Callable[[Path], World]:
+        return lambda folder: hdfs_world(hdfs.url(secrets.token_hex(8)), folder)
+
+    @pytest.fixture
+    def world(self, hdfs: Any, tmp_path: Path) -> World:
+        return hdfs_world(hdfs.url(secrets.token_hex(8)), tmp_path)
 
 
 def kafka_world(kafka: Any, folder: Path, delivery: Delivery = Delivery.EXACTLY_ONCE) -> World:

@@ -156,3 +156,22 @@ class BatchFunctionError(SinkRefused):
 
     code = "PEN-SNK-019"
     remedy = "Correct the function and start again, or skip the batch: `penstock sinks JOB skip SINK`."
+
+
+class OutputDenied(SinkError, PermissionError):
+    """The user may not write into the folder of a sink, or may not read what is there."""
+
+    code = "PEN-SNK-020"
+    remedy = "Give the job's user the right to read and write the folder, or name another one, then start again."
+    exit_code = EXIT_PERSON
+
+
+class ManifestDamaged(SinkError, ValueError):
+    """A file of the manifest of a sink's folder is not what was written."""
+
+    code = "PEN-SNK-021"
+    remedy = (
+        "Restore the file from a backup. Without one, remove it: the manifest then misses its batches, whose data "
+        "files are in the folder."
+    )
+    exit_code = EXIT_PERSON

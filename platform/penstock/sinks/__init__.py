@@ -4,6 +4,8 @@ from penstock.sinks.avro import Avro
 from penstock.sinks.console import Console
 from penstock.sinks.delta.sink import Delta
 from penstock.sinks.encoders import Json, Raw, Text
+from penstock.sinks.files.manifest import PublishedFile
+from penstock.sinks.files.sink import JsonLines, Parquet
 from penstock.sinks.foreach_batch import ForeachBatch, PublishedBatch
 from penstock.sinks.kafka import Delivery, Kafka
 from penstock.sinks.kafka_brokers import NewTopic
@@ -17,12 +19,15 @@ __all__ = [
     "Delta",
     "ForeachBatch",
     "Json",
+    "JsonLines",
     "Kafka",
     "MemorySink",
     "Mode",
     "NewTopic",
+    "Parquet",
     "Postgres",
     "PublishedBatch",
+    "PublishedFile",
     "Raw",
     "Text",
 ]

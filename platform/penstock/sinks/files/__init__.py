@@ -1,0 +1,1 @@
+"""Publish files into a folder, each batch once, with a manifest of what was published."""

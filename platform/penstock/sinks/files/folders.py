@@ -1,0 +1,196 @@
+"""Create and read the files of a folder that anybody may read, on this machine and on HDFS.
+
+Paths are those below the folder. A file is created whole, once, and durably; nothing is renamed or written over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.checkpoint.storage.hdfs import PATIENCE, parse_root
+from penstock.checkpoint.storage.hdfs_create import HdfsCreation
+from penstock.checkpoint.storage.local import create_beside, make_folders, storage_errors
+from penstock.checkpoint.storage.locate import is_url
+from penstock.errors import (
+    AlreadyExists,
+    CommitUnknown,
+    NotFound,
+    OutputDenied,
+    RootUnsafe,
+    SinkUnavailable,
+    StorageDenied,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.storage.webhdfs import WebHdfs
+
+__all__ = ["HdfsOutput", "LocalOutput", "OutputFolder", "output_folder"]
+
+
+class OutputFolder(Protocol):
+    """A folder that a sink writes files into.
+
+    All methods raise OutputDenied where the user may not, and SinkUnavailable where the file system does not answer.
+    """
+
+    @property
+    def root(self) -> str:
+        """The folder, as people are shown it."""
+
+    def create(self, path: str, data: bytes | memoryview) -> bool:
+        """Create a file whole and durably, and the folders above it; False where the name is taken.
+
+        Raises StorageFull, and then the name is free.
+        """
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file, None where there is none."""
+
+    def names(self, path: str) -> list[str]:
+        """Return the names of what is right in a folder, sorted; none where there is no folder."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; to remove what is not there changes nothing."""
+
+    def full(self, path: str) -> str:
+        """Return a path with the folder before it, as programs open it."""
+
+
+def output_folder(root: str | Path) -> OutputFolder:
+    """Return the folder of a path, or of a URL as `webhdfs://host:9870/out`; raises ConfigError."""
+    if isinstance(root, str) and is_url(root):
+        parse_root(root)
+        return HdfsOutput(root.rstrip("/"))
+    return LocalOutput(os.path.abspath(root))  # noqa: PTH100 - links stay as they are
+
+
+@dataclass(frozen=True)
+class LocalOutput:
+    """A folder that this machine sees. Files get the rights of any file of the process."""
+
+    root: str
+
+    def create(self, path: str, data: bytes | memoryview) -> bool:
+        """Write a temporary file, and link it to its name."""
+        folder, name = os.path.split(self.full(path))
+        with _named(self.full(path)), storage_errors(self.full(path)):
+            make_folders(folder)
+            return create_beside(folder, name, bytes(data))
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file."""
+        with _named(self.full(path)), storage_errors(self.full(path)):
+            try:
+                return Path(self.full(path)).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        with _named(self.full(path)), storage_errors(self.full(path)):
+            try:
+                return sorted(os.listdir(self.full(path)))  # noqa: PTH208 - names, once a batch
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        with _named(self.full(path)), storage_errors(self.full(path)):
+            Path(self.full(path)).unlink(missing_ok=True)
+
+    def full(self, path: str) -> str:
+        """Return the path of a file."""
+        return f"{self.root}/{path}" if path else self.root
+
+
+@dataclass(frozen=True)
+class HdfsOutput:
+    """A folder on HDFS, by the NameNodes' WebHDFS. Files get the rights that HDFS gives by its umask."""
+
+    root: str
+
+    def create(self, path: str, data: bytes | memoryview) -> bool:
+        """Write a temporary file, and rename it, which HDFS refuses for a name that is taken."""
+        where = self.full(path)
+        calls, full = self._calls(where, size=len(data)), self._on_hdfs(path)
+        folder, _, name = full.rpartition("/")
+        creation = HdfsCreation(calls, folder, name, data, where, private=False)
+        with _named(where):
+            try:
+                try:
+                    calls.again(creation.attempt)
+                except NotFound:
+                    calls.again(lambda: calls.make_folder(folder, private=False))
+                    calls.again(creation.attempt)
+            except AlreadyExists:
+                return False
+            except NotFound as why:
+                raise StorageUnavailable("a folder was taken away", where=where, path=where) from why
+            finally:
+                creation.tidy()
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file."""
+        where = self.full(path)
+        with _named(where), suppress(NotFound):
+            calls, full = self._calls(where), self._on_hdfs(path)
+            status = calls.again(lambda: calls.status(full))
+            if status is None or not status.is_file:
+                return None
+            reading = self._calls(where, size=status.length)
+            data: bytes = reading.again(lambda: reading.read(full, status.length))
+            return data
+        return None
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        where = self.full(path)
+        with _named(where):
+            calls, full = self._calls(where), self._on_hdfs(path)
+            return sorted(each.name for each in calls.again(lambda: calls.children(full)))
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        where = self.full(path)
+        with _named(where):
+            calls, full = self._calls(where), self._on_hdfs(path)
+            calls.again(lambda: calls.delete(full))
+
+    def full(self, path: str) -> str:
+        """Return the URL of a file."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def _on_hdfs(self, path: str) -> str:
+        folder = parse_root(self.root)[2]
+        return f"{folder}/{path}" if path else folder
+
+    def _calls(self, where: str, *, size: int = 0) -> Any:
+        urls, user, _ = parse_root(self.root)
+        return _web(tuple(urls), user, os.getpid()).calls(where, size=size)
+
+
+@lru_cache(maxsize=16)
+def _web(urls: tuple[str, ...], user: str | None, process: int) -> WebHdfs:  # noqa: ARG001 - part of the key
+    """Return the connections of this process."""
+    from penstock.checkpoint.storage.webhdfs import WebHdfs
+
+    return WebHdfs(urls, user, patience=PATIENCE)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Turn errors of storage into those of a sink; that there is no room is said as it is."""
+    try:
+        yield
+    except (StorageDenied, RootUnsafe) as why:
+        raise OutputDenied(why.what, where=where) from why
+    except (StorageUnavailable, CommitUnknown) as why:
+        raise SinkUnavailable(why.what, where=where) from why

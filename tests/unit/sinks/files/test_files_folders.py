@@ -1,0 +1,139 @@
+"""The folder that a sink writes into creates each file once and whole, on this machine and on HDFS."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import ConfigError, OutputDenied, SinkUnavailable, StorageFull
+from penstock.sinks.files.folders import HdfsOutput, LocalOutput, OutputFolder, output_folder
+
+
+@pytest.fixture(params=["local", pytest.param("hdfs", marks=pytest.mark.integration)])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> OutputFolder:
+    """Return a folder that is not there yet."""
+    if request.param == "local":
+        return output_folder(tmp_path / "deep" / "out")
+    server: Any = request.getfixturevalue("hdfs")
+    return output_folder(server.url(secrets.token_hex(8)))
+
+
+def test_a_file_is_created_once(folder: OutputFolder) -> None:
+    """The first writer's bytes stay, and each other writer hears that the name is taken."""
+    assert folder.create("day=1/Größe %2F/a.jsonl", b"first")
+    assert not folder.create("day=1/Größe %2F/a.jsonl", b"second")
+    assert folder.read("day=1/Größe %2F/a.jsonl") == b"first"
+    assert folder.names("") == ["day=1"]
+    assert folder.names("day=1/Größe %2F") == ["a.jsonl"]
+
+
+def test_what_is_not_there_has_no_bytes_and_no_names(folder: OutputFolder) -> None:
+    """Nothing is made by looking, and to remove nothing is no error."""
+    assert (folder.read("a"), folder.names("a"), folder.read("a/b")) == (None, [], None)
+    folder.delete("a")
+    assert folder.create("a", b"")
+    assert folder.read("a") == b""
+    folder.delete("a")
+    assert folder.names("") == []
+
+
+def test_files_may_be_read_by_others(tmp_path: Path) -> None:
+    """They have the rights of any file of the process, and not those of a checkpoint."""
+    before = os.umask(0o022)
+    try:
+        output_folder(tmp_path / "out").create("a", b"x")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "out", tmp_path / "out" / "a")] == [0o755, 0o644]
+
+
+@pytest.mark.integration
+def test_files_on_hdfs_may_be_read_by_others(hdfs: Any) -> None:
+    """They have the rights that its umask leaves."""
+    from penstock.checkpoint.storage.webhdfs import WebHdfs
+
+    url = hdfs.url(secrets.token_hex(8))
+    output_folder(url).create("a", b"x")
+    urls, user, place = hdfs_parts(url)
+    calls = WebHdfs(urls, user, patience=30.0).calls(url)
+    modes = [status.mode for path in (place, f"{place}/a") if (status := calls.status(path)) is not None]
+    assert modes == [0o755, 0o644]
+
+
+def hdfs_parts(url: str) -> tuple[list[str], str | None, str]:
+    """Return the NameNodes, the user and the path of a URL."""
+    from penstock.checkpoint.storage.hdfs import parse_root
+
+    return parse_root(url)
+
+
+def test_the_folder_of_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path, a relative path, or a URL of WebHDFS; other URLs of HDFS are refused."""
+    monkeypatch.chdir(tmp_path)
+    assert output_folder("out") == LocalOutput(str(tmp_path / "out"))
+    assert output_folder("webhdfs://nn/out/") == HdfsOutput("webhdfs://nn/out")
+    with pytest.raises(ConfigError):
+        output_folder("hdfs://nn:8020/out")
+
+
+@pytest.mark.fault("F27", "F28")
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.EACCES, OutputDenied),
+        (errno.EROFS, OutputDenied),
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
+        (errno.EIO, SinkUnavailable),
+        (errno.ESTALE, SinkUnavailable),
+    ],
+    ids=lambda value: errno.errorcode[value] if isinstance(value, int) else value.__name__,
+)
+def test_what_the_system_refuses_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    """And the place; no part of a file keeps the name."""
+    folder = output_folder(tmp_path / "out")
+    folder.create("before", b"x")
+
+    def failing(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        with pytest.raises(error, match=r"out/a"):
+            folder.create("a", b"x" * 10)
+    assert folder.names("") == ["before"]
+
+
+@pytest.mark.remedy("PEN-SNK-020")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda folder: folder.create("file/a", b"x"),
+        lambda folder: folder.names("file") or folder.create("file/a", b"x"),
+    ],
+)
+def test_a_file_where_a_folder_belongs_is_refused(tmp_path: Path, ask: Callable[[OutputFolder], Any]) -> None:
+    """Before anything is written; once it is out of the way, the file is created."""
+    folder = output_folder(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises((OutputDenied, SinkUnavailable), match="file"):
+        ask(folder)
+    (tmp_path / "file").unlink()
+    assert ask(folder)
+
+
+def test_hdfs_that_does_not_answer_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F57: a pause, and no failure."""
+    monkeypatch.setattr("penstock.sinks.files.folders.PATIENCE", 0.1)
+    folder = HdfsOutput("webhdfs://127.0.0.1:1/out")
+    for ask in (lambda: folder.names(""), lambda: folder.read("a"), lambda: folder.create("a", b"x")):
+        with pytest.raises(SinkUnavailable, match="127"):
+            ask()
