@@ -9,8 +9,9 @@ from penstock.sinks.files.sink import JsonLines, Parquet
 from penstock.sinks.foreach_batch import ForeachBatch, PublishedBatch
 from penstock.sinks.kafka import Delivery, Kafka
 from penstock.sinks.kafka_brokers import NewTopic
+from penstock.sinks.keys import Mode
 from penstock.sinks.memory import MemorySink
-from penstock.sinks.postgres.sink import Mode, Postgres
+from penstock.sinks.postgres.sink import Postgres
 
 __all__ = [
     "Avro",

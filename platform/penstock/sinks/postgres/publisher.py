@@ -22,6 +22,7 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkError, SinkRefused, SinkValueRefused
 from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.keys import refuse_null_keys
 from penstock.sinks.postgres.columns import staged_type
 from penstock.sinks.postgres.server import connect, named_errors
 from penstock.sinks.postgres.tables import MEMORY, TableName, TableShape, look, refuse_misfit
@@ -97,9 +98,8 @@ class PostgresPublisher(Publisher):
         with _ended_on_error(self), named_errors(self._where):
             shape = self._shape(rows.schema)
             columns = {column.name: column for column in shape.columns}
+            refuse_null_keys(self._keys, rows, self._where)
             for name in rows.column_names:
-                if name in self._keys and rows[name].null_count:
-                    raise SinkValueRefused(f"key {name!r} is null", where=self._where)
                 refuse_unfit(name, rows[name], columns[name])
             if shape.judges:
                 self._try(rows, shape)

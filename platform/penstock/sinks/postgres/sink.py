@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError
 from penstock.sinks.base import CreatingSink, Publisher
+from penstock.sinks.keys import Mode, checked_keys, how_written
 from penstock.sinks.postgres.publisher import PostgresPublisher
 from penstock.sinks.postgres.server import connect, named_errors, place_of
 from penstock.sinks.postgres.tables import (
@@ -23,14 +23,7 @@ from penstock.sinks.postgres.tables import (
     refuse_unmakeable,
 )
 
-__all__ = ["Mode", "Postgres"]
-
-
-class Mode(Enum):
-    """What becomes of a row whose key the table has already."""
-
-    APPEND = "append"
-    UPSERT = "upsert"
+__all__ = ["Postgres"]
 
 
 @dataclass(frozen=True)
@@ -58,13 +51,9 @@ class Postgres(CreatingSink):
 
     def __post_init__(self) -> None:
         """Refuse what says two things."""
-        if isinstance(self.keys, str):
-            raise ConfigError(f"keys is {self.keys!r}, and takes names: [{self.keys!r}]")
         if not self._name.name:
             raise ConfigError("a Postgres sink needs the name of a table")
-        if (self.mode is Mode.UPSERT) != bool(self.keys):
-            raise ConfigError("keys=[...] goes with mode=Mode.UPSERT, and each needs the other", where=self.table)
-        object.__setattr__(self, "keys", tuple(self.keys))
+        object.__setattr__(self, "keys", checked_keys(self.mode, self.keys, self.table))
 
     def check(self, schema: pa.Schema) -> None:
         """Raise what rows, table, user or server lack for publishing; an error of its own for each."""
@@ -92,8 +81,7 @@ class Postgres(CreatingSink):
 
     def describe(self) -> str:
         """Return one line for `penstock explain`."""
-        how = f"upsert by {', '.join(self.keys)}" if self.keys else "append"
-        return f"PostgreSQL table {self.table}, {how}, a transaction for each batch"
+        return f"PostgreSQL table {self.table}, {how_written(self.keys)}, a transaction for each batch"
 
     @property
     def _name(self) -> TableName:

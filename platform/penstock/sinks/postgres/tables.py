@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import DatabaseDenied, DatabaseNotFound, KeysNotUnique, SinkSchemaMismatch
+from penstock.sinks.keys import refuse_missing_keys
 from penstock.sinks.postgres.columns import Column, fits, is_nested, postgres_type
 
 if TYPE_CHECKING:
@@ -98,9 +99,8 @@ def refuse_unmakeable(schema: pa.Schema, keys: Sequence[str], where: str) -> Non
             )
         if len(field.name.encode()) > _LONGEST:
             raise SinkSchemaMismatch(f"the name of column {field.name!r} is longer than {_LONGEST} bytes", where=where)
+    refuse_missing_keys(keys, schema, where)
     for key in keys:
-        if key not in schema.names:
-            raise SinkSchemaMismatch(f"keys names {key!r}, and the stream has {schema.names}", where=where)
         if is_nested(schema.field(key).type):
             raise SinkSchemaMismatch(f"key {key!r} is {schema.field(key).type}, which is written as jsonb", where=where)
 

@@ -1,0 +1,49 @@
+"""Say by which columns rows replace others, for each sink that can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import pyarrow as pa
+
+from penstock.errors import ConfigError, SinkSchemaMismatch, SinkValueRefused
+
+__all__ = ["Mode", "checked_keys", "how_written", "refuse_missing_keys", "refuse_null_keys"]
+
+
+class Mode(Enum):
+    """What becomes of a row whose key the table has already."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+def checked_keys(mode: Mode, keys: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return the keys; raises ConfigError where they and the mode do not go together."""
+    if isinstance(keys, str):
+        raise ConfigError(f"keys is {keys!r}, and takes names: [{keys!r}]")
+    if (mode is Mode.UPSERT) != bool(keys):
+        raise ConfigError("keys=[...] goes with mode=Mode.UPSERT, and each needs the other", where=where)
+    if len(set(keys)) < len(keys):
+        raise ConfigError(f"keys names a column twice: {list(keys)}", where=where)
+    return tuple(keys)
+
+
+def how_written(keys: Sequence[str]) -> str:
+    """Return in words, for `penstock explain`, what becomes of rows."""
+    return f"upsert by {', '.join(keys)}" if keys else "append"
+
+
+def refuse_missing_keys(keys: Sequence[str], schema: pa.Schema, where: str) -> None:
+    """Raise SinkSchemaMismatch where the stream lacks a column of the key."""
+    for key in keys:
+        if key not in schema.names:
+            raise SinkSchemaMismatch(f"keys names {key!r}, and the stream has {schema.names}", where=where)
+
+
+def refuse_null_keys(keys: Sequence[str], rows: pa.Table, where: str) -> None:
+    """Raise SinkValueRefused for a row without a key: nothing would ever replace it."""
+    for key in keys:
+        if rows[key].null_count:
+            raise SinkValueRefused(f"key {key!r} is null", where=where)
