@@ -14,7 +14,7 @@ from penstock.errors import SinkBehind, SinkError, SinkForgets, SinkSchemaMismat
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta.log_entry import entry_name
-from penstock.sinks.delta.sink import DeltaPublisher
+from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.staged_files import stage_table
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from penstock.quality.held.release import (
 )
 from penstock.runtime.driver.retention import Retention
 from penstock.sinks import Console, Delta
-from penstock.sinks.delta.sink import DeltaPublisher
+from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 
@@ -158,7 +158,7 @@ def test_a_release_that_a_crash_cut_short_is_finished_by_the_next(world, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.sinks.delta.sink.DeltaPublisher.publish", crash)
+        patched.setattr("penstock.sinks.delta.publisher.DeltaPublisher.publish", crash)
         with pytest.raises(KeyboardInterrupt):
             world.release(0)
     assert (world.waiting(), world.shown()) == ([0], [])

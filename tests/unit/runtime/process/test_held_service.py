@@ -87,7 +87,7 @@ def test_any_error_of_a_release_leaves_the_driver_alone(world, monkeypatch):
 
     asked = world.ask(0)
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.sinks.delta.sink.DeltaPublisher.publish", fail)
+        patched.setattr("penstock.sinks.delta.publisher.DeltaPublisher.publish", fail)
         world.serve()
     with pytest.raises(SinkError, match="RuntimeError: no such luck"):
         world.asker.answer(asked)

@@ -29,7 +29,7 @@ from penstock.errors import (
 )
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
-from penstock.sinks.delta.sink import DeltaPublisher
+from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 from penstock.testing import Harness
@@ -474,8 +474,8 @@ def test_when_the_second_sink_fails_the_restart_publishes_only_the_missing_one(
     commit = DeltaPublisher._commit
 
     def failing(self: DeltaPublisher, table: DeltaTable, asked: Publication) -> None:
-        if str(self.sink.path).endswith("second"):
-            raise SinkError("the second table is away", where=str(self.sink.path))
+        if str(self.path).endswith("second"):
+            raise SinkError("the second table is away", where=str(self.path))
         commit(self, table, asked)
 
     with Harness(job, tmp_path / "checkpoints") as h:

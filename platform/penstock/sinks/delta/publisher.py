@@ -1,0 +1,234 @@
+"""Publish into Delta tables: a commit names files that the tasks wrote into the table's folder.
+
+A commit is one file in the table's log, created exclusively (decision 49). Where the table asks for more (FACTS
+3), delta-spark commits: partitioned tables, table features, constraints and the like.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local import create_beside
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.sinks.base import Publication, Publisher, Staged
+from penstock.sinks.delta.log_checkpoint import LogFolding
+from penstock.sinks.delta.log_entry import appended, entry_name, find_commit, make_entries_durable
+from penstock.sinks.delta.table import is_plain, load, named_errors, refuse_unfit, refuse_values
+
+__all__ = ["DeltaPublisher"]
+
+log = structlog.get_logger()
+
+_TRIES = 10  # of a commit that another program's commit overtakes
+_EVERY = 100
+"""As delta-rs has it where a table does not say."""
+_FOLDED = "_last_checkpoint"
+_File = tuple[int, int] | None
+"""A file of a log by inode and time of change; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A table at its newest version: the newest batch of an app, and the facts that a commit needs."""
+
+    app: str
+    seen: int | None
+    version: int
+    entry: _File
+    """Which file the version's entry in the log is; None where there is none any more."""
+    folded: _File
+    """Which file says where the log was folded: cleaning it may take entries away that came later than `version`."""
+    plain: bool
+    every: int
+    """Versions from one checkpoint of the table's log to the next."""
+    fits: bool
+    """Whether the rows were found to fit: to ask for the newest batch alone does not tell."""
+
+
+class DeltaPublisher(Publisher):
+    """Commit staged files under (app, batch); exactly one of several racing publishers lands."""
+
+    def __init__(self, path: str | Path, partition_by: Sequence[str], staging: CheckpointFolder, spark: Any) -> None:
+        self.path = path
+        self.partition_by = partition_by
+        self.staging = staging
+        self.spark = spark
+        self._path = LocalFolder(path).resolve()
+        self._log = self._path / "_delta_log"
+        self._known: _View | None = None
+        self._folding: LogFolding | None = None
+
+    def publish(self, publication: Publication) -> None:
+        """Commit the files; if the table has the batch already, do nothing.
+
+        A failed commit is never taken as proof of anything: the table is read again and asked (FACTS 3).
+        After any error but a lost race the next start asks, since nothing here could mend the cause.
+        """
+        if not publication.files:
+            return
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_TRIES):
+            view = self._view(publication, reload=attempt > 0)
+            if view.seen is not None and view.seen > publication.batch:
+                view = self._view(publication, reload=True)
+                raise SinkAhead(
+                    f"the table has batch {view.seen} of this checkpoint and is asked to take {publication.batch}",
+                    where=str(self.path),
+                    seen=view.seen,
+                    batch=publication.batch,
+                )
+            with named_errors(self.path):
+                if view.seen == publication.batch:
+                    self._make_durable(view, publication)  # its writer may have died before it was
+                    return
+                try:
+                    self._commit(view, publication)
+                except CommitFailedError:
+                    time.sleep(random.uniform(0, 0.04) * (attempt + 1))  # noqa: S311 - so that racers part
+                    continue
+            self._fold_log()
+            return
+        raise SinkConflict(f"batch {publication.batch} lost {_TRIES} races", where=str(self.path))
+
+    def refuse_values(self, files: Sequence[Staged]) -> None:
+        """Raise SinkValueRefused for rows that the table does not take; asked before they are committed."""
+        if self.staging == self._path and (self._known is None or self._known.plain):
+            return  # a table that looks at values is not plain
+        table = load(self._path)
+        if table is not None:
+            paths = [(self.staging / file.path).fetch() for file in files]
+            refuse_values(table, paths, self.spark, where=str(self.path))
+
+    def version(self, app: str) -> int | None:
+        """Return the newest batch of the app in the table as it is now."""
+        with named_errors(self.path):
+            self._known = self._look(app)
+            return None if self._known is None else self._known.seen
+
+    def _view(self, publication: Publication, *, reload: bool) -> _View:
+        """Return what is known of the table; what the last commit left, if nobody has committed since."""
+        with named_errors(self.path):
+            known = self._known
+            if (
+                known is not None
+                and known.app == publication.app
+                and not reload
+                and known.fits
+                and self._is_newest(known)
+            ):
+                return known
+            # Another program has written the table: other columns, a rule, or over what this app had (F70).
+            view = self._look(publication.app, publication.schema)
+            if view is None:
+                raise SinkError("the table is gone", where=str(self.path))
+            shown = -1 if view.seen is None else view.seen
+            if known is not None and known.app == view.app and known.seen is not None and shown < known.seen:
+                shows = "no batch" if view.seen is None else f"batch {view.seen}"
+                raise SinkBehind(
+                    f"the table shows {shows} of this checkpoint as the newest, and had batch {known.seen}",
+                    where=str(self.path),
+                    shown=shown,
+                    missing=[known.seen],
+                )
+            self._known = view
+            return view
+
+    def _is_newest(self, view: _View) -> bool:
+        is_there = view.entry is not None and self._entry(view.version) == view.entry
+        return is_there and self._entry(view.version + 1) is None and _file(self._log / _FOLDED) == view.folded
+
+    def _look(self, app: str, schema: pa.Schema | None = None) -> _View | None:
+        """Load the table, and return what it shows; None where there is none.
+
+        With the `schema` of rows to commit, raises where they do not fit. A commit directly after the returned version
+        then fits as well.
+        """
+        folded = _file(self._log / _FOLDED)  # before all else: if the log is folded meanwhile, the view is not new
+        table = load(self._path)
+        if table is None:
+            return None
+        if schema is not None:
+            refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
+        version = table.version()
+        interval = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
+        every = int(interval) if interval.isdecimal() and int(interval) else _EVERY
+        seen = table.transaction_version(app)
+        return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
+
+    def _entry(self, version: int) -> _File:
+        return _file(self._log / entry_name(version))
+
+    def _commit(self, view: _View, publication: Publication) -> None:
+        # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
+        if not view.plain or self.staging != self._path:
+            self._commit_by_spark(publication)
+            table = load(self._path)
+            newest = view.version if table is None else table.version()
+            make_entries_durable(self._path, range(view.version + 1, newest + 1))
+            return
+        from deltalake.exceptions import CommitFailedError
+
+        version = view.version + 1
+        # Nobody has committed since the view if the name is free: the table is as the view has it, and the rows fit.
+        if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
+            raise CommitFailedError(f"version {version} was taken")
+        self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
+
+    def _make_durable(self, view: _View, publication: Publication) -> None:
+        version = None
+        if not view.plain or self.staging != self._path:  # an entry of ours was durable before it had its name
+            version = find_commit(self._path, view.version, publication.app, publication.batch)
+        make_entries_durable(self._path, [] if version is None else [version])
+
+    def _fold_log(self) -> None:
+        """Have the table's log folded now and then; a failure is logged, and a later call tries again."""
+        known = self._known
+        if self._folding is not None and self._folding.why is not None:
+            log.warning("no checkpoint of a table's log", table=str(self.path), why=self._folding.why)
+            self._folding = None
+        due = known is not None and known.plain and known.version % known.every == 0  # delta-spark folds by itself
+        if due and (self._folding is None or not self._folding.runs()):
+            self._folding = LogFolding(self._path)
+
+    def _commit_by_spark(self, publication: Publication) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        paths = [str((self.staging / f.path).fetch()) for f in publication.files]
+        try:
+            writer = self.spark.read.parquet(*paths).write.format("delta").mode("append")
+            writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
+        except (Py4JJavaError, PySparkException) as why:
+            raise _refusal(str(why), publication.batch, str(self.path)) from why
+
+
+def _file(path: Path) -> _File:
+    """Return the inode and the time of a file, None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _refusal(text: str, batch: int, where: str) -> Exception:
+    """Return what delta-spark's refusal means: a race that may be run again, rows that do not fit, or else."""
+    from deltalake.exceptions import CommitFailedError
+
+    reason = next((line.partition("[DELTA_")[2] for line in text.splitlines() if "[DELTA_" in line), "")
+    if reason.startswith("CONCURRENT") or "ConcurrentModification" in text:
+        return CommitFailedError(reason)
+    message = f"batch {batch} was not taken: " + (f"[DELTA_{reason}" if reason else text.strip().splitlines()[0])
+    fits = not reason.startswith(("VIOLATE_CONSTRAINT", "NOT_NULL_CONSTRAINT"))
+    return (SinkError if fits else SinkSchemaMismatch)(message, where=where)
