@@ -6,6 +6,7 @@ A job is ordinary Python that describes sources, windows, state, gates and sinks
 from typing import TYPE_CHECKING, Any
 
 from penstock import agg
+from penstock.graph.cache import CacheLevel
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
 from penstock.graph.keyed import KeyedStream
@@ -20,6 +21,7 @@ __all__ = [
     "AUTO",
     "NEVER",
     "BatchInfo",
+    "CacheLevel",
     "Count",
     "Duration",
     "EveryBatches",

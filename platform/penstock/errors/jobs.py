@@ -67,7 +67,7 @@ class NoEventTime(JobError):
     code = "PEN-JOB-020"
     remedy = (
         "Give map_with_state_arrow an event_time=, a column or expression of its output. If it returns a row for "
-        "each input row, in their order, use same_rows=True instead."
+        "each input row, in their order, use same_rows=True instead, as also of map_batches."
     )
 
 

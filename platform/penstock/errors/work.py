@@ -88,6 +88,16 @@ class WrongOutput(UserFunctionError, TypeError):
     )
 
 
+class WrongTable(WrongOutput):
+    """A map_batches function returned what does not fit its output."""
+
+    code = "PEN-OPR-022"
+    remedy = (
+        "Return a pyarrow Table with the columns of output=, and with same_rows=True as many rows as it got. Or "
+        "correct output=. Nothing was committed, and the batch is re-run."
+    )
+
+
 class EventTimeMissing(WrongOutput):
     """A vectorised function emitted a row without event time to an event-time step."""
 
@@ -95,6 +105,25 @@ class EventTimeMissing(WrongOutput):
     remedy = (
         "Have the function give each row its event time, or filter such rows after the step. If event_time= is a "
         "column of the output, on_error=OnError.QUARANTINE quarantines the input of the call."
+    )
+
+
+class TransformColumnsChanged(UserFunctionError):
+    """A transform with per_batch=True gave other columns than it gave when the job started."""
+
+    code = "PEN-OPR-023"
+    remedy = (
+        "Return the same columns, of the same types, in every batch. Nothing was committed, and the batch is re-run."
+    )
+
+
+class JobInTransform(UserFunctionError):
+    """A transform ran a Spark job of its own: it counted, collected or wrote rows."""
+
+    code = "PEN-OPR-024"
+    remedy = (
+        "Return a DataFrame, and leave it to the batch to run it. What the function needs to know of rows belongs "
+        "into a step with state, what it writes into a sink. Nothing was committed."
     )
 
 

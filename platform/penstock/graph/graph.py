@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import MissingSink, UnknownName
-from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode
+from penstock.graph.map_batches import MapBatchesNode
+from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode, TransformNode
 from penstock.graph.policies import MaxRate, OnFail
 from penstock.graph.schedules import Schedule
-from penstock.graph.steps import EventTime, StepNode, need_quarantine
+from penstock.graph.steps import EventTime, StepNode, Untimed, need_quarantine
 
 __all__ = ["JobGraph", "checked_graph"]
 
@@ -39,6 +40,13 @@ class JobGraph:
     def steps(self) -> tuple[StepNode, ...]:
         """Return the steps that keep state, each after those it reads from."""
         return tuple(n for n in self.nodes if isinstance(n, StepNode))
+
+    @property
+    def functions(self) -> tuple[MapBatchesNode | TransformNode, ...]:
+        """Return the steps without state whose functions get the facts of each batch."""
+        return tuple(
+            n for n in self.nodes if isinstance(n, MapBatchesNode) or (isinstance(n, TransformNode) and n.per_batch)
+        )
 
     @property
     def checks(self) -> tuple[CheckNode, ...]:
@@ -88,7 +96,7 @@ class JobGraph:
         """Return the quarantine stream of a check or source, None where the job does not use it."""
         return self.side_stream(QuarantineNode, name)
 
-    def untimed_above(self, step: StepNode) -> StepNode | None:
+    def untimed_above(self, step: StepNode) -> Untimed | None:
         """Return the step before this one whose output has no event time that is known, None where there is none."""
 
         def timed_by(node: Node) -> tuple[Node, ...]:
@@ -97,8 +105,12 @@ class JobGraph:
                 return () if node.spec.event_time_of_output is EventTime.OWN else node.parents
             return () if isinstance(node, SideNode) and node.own_time else self._above(node)
 
-        above = (node for node in _walk(step.parents, timed_by) if isinstance(node, StepNode))
-        return next((node for node in above if node.spec.event_time_of_output is EventTime.UNKNOWN), None)
+        for node in _walk(step.parents, timed_by):
+            if isinstance(node, MapBatchesNode) and not node.same_rows:
+                return node
+            if isinstance(node, StepNode) and node.spec.event_time_of_output is EventTime.UNKNOWN:
+                return node
+        return None
 
     def reaches_sink(self, node: Node) -> bool:
         """Return whether rows of this step are written."""
@@ -119,7 +131,7 @@ class JobGraph:
             {
                 "kind": node.spec.kind
                 if isinstance(node, StepNode)
-                else type(node).__name__.removesuffix("Node").lower(),
+                else getattr(node, "method", type(node).__name__.removesuffix("Node").lower()),
                 "name": str(getattr(node, "name", "")),
                 "reads": sorted({places[id(above)] for above in self._above(node)}),
             }

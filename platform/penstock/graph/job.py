@@ -8,11 +8,13 @@ from math import inf
 from typing import Any
 
 from penstock.errors import BadExpression, DuplicateName
+from penstock.graph.cache import CacheMethods
 from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
 from penstock.graph.graph import JobGraph, checked_graph
 from penstock.graph.keyed import KeyedStream, StatefulSteps
 from penstock.graph.listeners import checked_listener
+from penstock.graph.map_batches import MapBatchesMethods
 from penstock.graph.names import checked_name, column_names
 from penstock.graph.nodes import (
     CheckNode,
@@ -156,7 +158,7 @@ class Job:
         return node
 
 
-class Stream(StatefulSteps["Stream"]):
+class Stream(MapBatchesMethods["Stream"], CacheMethods["Stream"], StatefulSteps["Stream"]):
     """Rows in motion; each method returns a new stream and leaves this one as it is."""
 
     def __init__(self, job: Job, node: Node) -> None:
@@ -219,14 +221,21 @@ class Stream(StatefulSteps["Stream"]):
         checked = {name: _checked_sql(sql, f"column {name}") for name, sql in columns.items()}
         return self._then(WithColumnsNode(parent=self._node, columns=checked))
 
-    def transform(self, name: str, fn: Callable[[Any], Any]) -> Stream:
+    def transform(self, name: str, fn: Callable[..., Any], *, per_batch: bool = False) -> Stream:
         """Apply fn(DataFrame) -> DataFrame, once, when the plan is made.
 
         Before a window the function must keep the columns whose names begin with `_penstock_`.
+        With `per_batch` it is fn(DataFrame, info) -> DataFrame, called in every batch: `info` has `batch`, `time`,
+        `watermark` and `epoch`. Spark then analyses and plans the whole job again for each batch. The columns must be
+        the same in every batch, and the rows must depend on nothing but the DataFrame and `info`, because a batch may
+        be run again. It is called at the start too, to learn the columns, with batch -1 and without rows to read.
+        Either way the function describes rows: it cannot count, collect or write them.
         """
         if not callable(fn):
             raise job_error(f"transform {name!r} needs a function of a DataFrame")
-        node = TransformNode(parent=self._node, name=checked_name(name, "a transform"), fn=fn)
+        if not isinstance(per_batch, bool):
+            raise job_error(f"per_batch= of transform {name!r} is {per_batch!r}, neither True nor False")
+        node = TransformNode(parent=self._node, name=checked_name(name, "a transform"), fn=fn, per_batch=per_batch)
         return self._then(node, node.name)
 
     def union(self, other: Stream) -> Stream:

@@ -14,6 +14,7 @@ __all__ = [
     "FilterNode",
     "LateNode",
     "Node",
+    "OneParent",
     "QuarantineNode",
     "SelectNode",
     "SideNode",
@@ -52,7 +53,9 @@ class SourceNode(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _OneParent(Node):
+class OneParent(Node):
+    """A step that reads one other."""
+
     parent: Node
 
     @property
@@ -62,7 +65,7 @@ class _OneParent(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FilterNode(_OneParent):
+class FilterNode(OneParent):
     """Keep the rows where a Spark SQL predicate is true; `name` is where they are counted."""
 
     predicate: str
@@ -70,25 +73,26 @@ class FilterNode(_OneParent):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SelectNode(_OneParent):
+class SelectNode(OneParent):
     """Keep only these Spark SQL expressions, each a column or `expression AS name`."""
 
     expressions: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WithColumnsNode(_OneParent):
+class WithColumnsNode(OneParent):
     """Add or replace columns, each a name and a Spark SQL expression."""
 
     columns: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TransformNode(_OneParent):
-    """Apply a function from DataFrame to DataFrame, once, when the plan is made."""
+class TransformNode(OneParent):
+    """Apply a function from DataFrame to DataFrame: once, when the plan is made, or with `per_batch` in every batch."""
 
     name: str
-    fn: Callable[[Any], Any]
+    fn: Callable[..., Any]
+    per_batch: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,7 +109,7 @@ class UnionNode(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CheckNode(_OneParent):
+class CheckNode(OneParent):
     """Judge rows by a Great Expectations suite before anything reads them (SEMANTICS 11)."""
 
     name: str
@@ -115,7 +119,7 @@ class CheckNode(_OneParent):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SinkNode(_OneParent):
+class SinkNode(OneParent):
     """Write the rows of a stream."""
 
     name: str

@@ -12,7 +12,7 @@ from penstock.graph.partitions import checked_partitions, default_partitions
 from penstock.graph.source_location import job_error
 from penstock.graph.steps import StepNode, StepSpec
 
-__all__ = ["StepMethods", "Stream"]
+__all__ = ["StepMethods", "Stream", "StreamMethods"]
 
 
 class Registry(Protocol):
@@ -39,15 +39,19 @@ class Rows(Protocol):
 Stream = TypeVar("Stream", bound=Rows)
 
 
-class StepMethods(ABC, Generic[Stream]):
-    """Offer steps that keep state: to keyed streams, and to whole streams as one group without a key."""
-
-    _keys: tuple[str, ...] = ()
+class StreamMethods(ABC, Generic[Stream]):
+    """Offer steps that read a stream, in a module for each."""
 
     @property
     @abstractmethod
     def _stream(self) -> Stream:
         """The stream whose rows the steps take."""
+
+
+class StepMethods(StreamMethods[Stream]):
+    """Offer steps that keep state: to keyed streams, and to whole streams as one group without a key."""
+
+    _keys: tuple[str, ...] = ()
 
     def _step(
         self,

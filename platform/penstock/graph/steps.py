@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from penstock.errors import JobError, MissingSink, NoEventTime
 from penstock.graph.nodes import Node, QuarantineNode, SideNode, SourceNode
+from penstock.graph.source_location import SourceLocation
 
 __all__ = [
     "MAIN_OUTLET",
@@ -23,6 +24,7 @@ __all__ = [
     "StepNode",
     "StepSpec",
     "Unit",
+    "Untimed",
     "need_event_time",
     "need_quarantine",
     "need_sink",
@@ -60,6 +62,22 @@ class Reads:
     rows: bool = False
 
 
+class Untimed(Protocol):
+    """A step whose output has no event time that is known."""
+
+    @property
+    def name(self) -> str:
+        """The name that the job gave it."""
+
+    @property
+    def method(self) -> str:
+        """The method of streams that made it."""
+
+    @property
+    def site(self) -> SourceLocation:
+        """The user's line."""
+
+
 class GraphView(Protocol):
     """The questions that a spec may ask of the graph of its step."""
 
@@ -69,7 +87,7 @@ class GraphView(Protocol):
     def sources_of(self, node: Node) -> tuple[SourceNode, ...]:
         """Return the sources upstream of a step."""
 
-    def untimed_above(self, step: StepNode) -> StepNode | None:
+    def untimed_above(self, step: StepNode) -> Untimed | None:
         """Return the step before this one whose output has no event time that is known, None where there is none."""
 
     def side_of(self, step: StepNode, outlet: str) -> SideNode | None:
@@ -168,6 +186,11 @@ class StepNode(Node):
         return self.inputs
 
     @property
+    def method(self) -> str:
+        """Return the name of the method of streams that made it."""
+        return self.spec.method
+
+    @property
     def counted_as(self) -> str:
         """Return the name that the step's rows have in accounting."""
         return f"{self.spec.kind}:{self.name}"
@@ -181,7 +204,7 @@ def need_event_time(graph: GraphView, step: StepNode, what: str) -> None:
     untimed = graph.untimed_above(step)
     if untimed is not None:
         raise NoEventTime(
-            f"{what} needs event time, and {untimed.spec.method} {untimed.name!r} at {untimed.site} does not "
+            f"{what} needs event time, and {untimed.method} {untimed.name!r} at {untimed.site} does not "
             "say which its output has",
             where=str(step.site),
         )

@@ -32,7 +32,7 @@ from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["ASIDE", "ArrowInfo", "Calls", "Emitted", "TaskInfo", "ints", "is_nested"]
+__all__ = ["ASIDE", "ArrowInfo", "Calls", "Emitted", "TaskInfo", "blamed", "ints", "is_nested"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
@@ -237,13 +237,7 @@ class Calls(ABC):
 
     def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
         """Return the error of a function that raised: step, user's line, and during what, as for which key."""
-        frames = list(reversed(traceback.extract_tb(why.__traceback__)))
-        theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
-        mine = file_of(self.fn)
-        place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
-        line = f" in {place.filename}:{place.lineno}" if place is not None else ""
-        problem = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
-        return UserFunctionError(f"step {self.step.name!r}: {problem} ({during}){line}")
+        return blamed(f"step {self.step.name!r}", self.fn, why, during)
 
     def state_columns(self, values: Sequence[Mapping[str, Any] | None]) -> list[pa.Array]:
         """Return state from dicts, which were checked, as columns."""
@@ -252,6 +246,17 @@ class Calls(ABC):
             made_column([None if row is None else row[field.name] for row in values], field, label)
             for field in self.step.state
         ]
+
+
+def blamed(step: str, fn: Any, why: Exception, during: str) -> UserFunctionError:
+    """Return the error of a function that raised: the step in words, the user's line, and during what."""
+    frames = list(reversed(traceback.extract_tb(why.__traceback__)))
+    theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+    mine = file_of(fn)
+    place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
+    line = f" in {place.filename}:{place.lineno}" if place is not None else ""
+    problem = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
+    return UserFunctionError(f"{step}: {problem} ({during}){line}")
 
 
 def ints(values: Iterable[int]) -> Ints:

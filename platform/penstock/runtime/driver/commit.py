@@ -62,7 +62,7 @@ def decide(
         "held": held,
         "verdicts": verdicts,
         "sources": sources,
-        "watermarks_in": {step: marks.close for step, marks in offsets.watermarks.items()},
+        "watermarks_in": {step: marks.close for step, marks in offsets.watermarks.items() if step in steps},
         "watermarks_out": _watermarks(engine, sources, before, drained=DRAIN in offsets.settings),
         "due": outcome.due,
         "due_time": outcome.due_time,
@@ -127,7 +127,7 @@ def _watermarks(
             before.watermarks_out.get(step.name) if before is not None else None,
             [marks[s.name] for s in engine.graph.sources_of(step)],
         )
-        for step in engine.graph.steps
+        for step in (*engine.graph.steps, *engine.graph.functions)
     }
 
 

@@ -233,7 +233,7 @@ def _progress(commit: Commit | None, source: str) -> SourceProgress | None:
 
 
 def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWatermarks]:
-    """Return what each step judges lateness by and closes by.
+    """Return what each step judges lateness by and closes by, and what functions without state get to know.
 
     A chained step judges by the watermark of the batch before: the rows it gets were made by closing up to this one.
     """
@@ -243,6 +243,9 @@ def _watermarks(graph: JobGraph, commit: Commit | None) -> dict[str, StepWaterma
         close = commit.watermarks_out.get(step.name) if commit is not None else None
         late = commit.watermarks_in.get(step.name) if commit is not None and chained else close
         marks[step.name] = StepWatermarks(late=late, close=close)
+    for function in graph.functions:
+        mark = commit.watermarks_out.get(function.name) if commit is not None else None
+        marks[function.name] = StepWatermarks(late=mark, close=mark)
     return marks
 
 

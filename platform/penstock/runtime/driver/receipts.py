@@ -53,9 +53,8 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
         match receipt["kind"]:
             case "read":
                 _read(outcome, receipt)
-            case "filter":
-                counts = {name: receipt[name] for name in ("rows", "kept", "filtered")}
-                outcome.accounting[f"filter:{receipt['name']}"].update(counts)
+            case "filter" | "mapped":
+                outcome.accounting[receipt["of"]].update(receipt["counts"])
             case "step":
                 outcome.accounting[receipt["counted_as"]].update(receipt["counts"])
             case "state":
@@ -110,6 +109,7 @@ _MERGED = "merged"
 _SUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "source": {"read": ("quarantined", "passed")},
     "filter": {"rows": ("kept", "filtered")},
+    "map_batches": {},  # a function may make as many rows as it likes
     "check": {"in": ("published", "dropped", "quarantined", "held")},
 }
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config.toml_reader import shown_path
+from penstock.graph.cache import CacheNode
 from penstock.graph.durations import Duration
 from penstock.graph.graph import JobGraph
+from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
@@ -44,9 +46,12 @@ class Section:
 
 def explain_graph(graph: JobGraph) -> list[Section]:
     """Return the sections that need no Spark: steps, plan, stages, guarantees."""
+    plan = plan_job(graph)
     return [
-        Section("Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n)) for n in graph.nodes)),
-        Section("One Spark job for each batch", tuple(_plan(plan_job(graph)))),
+        Section(
+            "Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n, plan)) for n in graph.nodes)
+        ),
+        Section("One Spark job for each batch", tuple(_plan(plan))),
         Section("Stages of a batch", tuple(stage.value for stage in Stage)),
         Section("Guarantees", tuple(guarantees(graph))),
     ]
@@ -84,13 +89,16 @@ def guarantees(graph: JobGraph) -> Iterator[tuple[str, str]]:
             yield f"{source.name} -> {node.name}", promise
 
 
-def _step(node: Node) -> str:
+def _step(node: Node, plan: JobPlan) -> str:
     match node:
+        case CacheNode(level=level):
+            nothing = "" if plan.kept(node) else "; nothing to keep, because one pass computes all that follows"
+            return f"cache in {level.value}{nothing}"
         case SourceNode():
             return _source(node)
         case StepNode():
             return node.spec.words(node, _keys(node))
-        case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | UnionNode():
+        case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | MapBatchesNode() | UnionNode():
             return _change(node)
         case SideNode(name=name):
             return node.title.format(name=name)
@@ -108,7 +116,9 @@ def _source(node: SourceNode) -> str:
     return text
 
 
-def _change(node: FilterNode | SelectNode | WithColumnsNode | TransformNode | UnionNode) -> str:
+def _change(
+    node: FilterNode | SelectNode | WithColumnsNode | TransformNode | MapBatchesNode | UnionNode,
+) -> str:
     match node:
         case FilterNode(predicate=predicate, name=name):
             return f"filter {name}: {predicate}"
@@ -116,10 +126,18 @@ def _change(node: FilterNode | SelectNode | WithColumnsNode | TransformNode | Un
             return f"select {', '.join(expressions)}"
         case WithColumnsNode(columns=columns):
             return f"with columns {', '.join(f'{n} = {sql}' for n, sql in columns.items())}"
-        case TransformNode(name=name, fn=fn):
-            return f"transform {name}: {getattr(fn, '__qualname__', type(fn).__name__)}"
+        case TransformNode(name=name, fn=fn, per_batch=per_batch):
+            each = "; called and planned in every batch" if per_batch else ""
+            return f"transform {name}: {_function(fn)}{each}"
+        case MapBatchesNode(name=name, fn=fn, output=output, same_rows=same_rows):
+            rows = "a row for each row" if same_rows else "rows without event time"
+            return f"map_batches {name}: {_function(fn)}, returns {output}, {rows}"
         case UnionNode(left=left, right=right):
             return f"union of {_name_of(left)} and {_name_of(right)}"
+
+
+def _function(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", type(fn).__name__))
 
 
 def _keys(node: StepNode) -> str:
@@ -158,7 +176,7 @@ def _leaf(leaf: Leaf) -> str:
 
 def _name_of(node: Node) -> str:
     name = getattr(node, "name", None)
-    words = {SelectNode: "select", WithColumnsNode: "with columns", UnionNode: "union"}
+    words = {SelectNode: "select", WithColumnsNode: "with columns", UnionNode: "union", CacheNode: "cache"}
     return str(name) if name is not None else words[type(node)]
 
 

@@ -39,6 +39,7 @@ class ArrowBranch:
     event_time: str | None
     bounded_ahead: bool
     filters: tuple[str, ...] = ()
+    made: tuple[int, ...] = ()
 
     def types(self) -> Mapping[str, Any]:
         """Return the Spark type of each visible column."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadExpression, JobError, PenstockError, UserFunctionError
-from penstock.graph.nodes import FilterNode, Node, SelectNode, TransformNode, WithColumnsNode
+from penstock.errors import BadExpression, JobError, PenstockError
+from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
 from penstock.graph.source_location import SourceLocation
 from penstock.operators.protocol import TIME
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
@@ -86,6 +86,8 @@ class BranchFrame:
         self.filters = filters
         self.untouched = frozenset(visible)
         """Those of the visible columns that no step has computed since the fork."""
+        self.made: tuple[int, ...] = ()
+        """The numbers among the filters of the functions that took rows and made others."""
 
     def types(self) -> Mapping[str, Any]:
         """Return the Spark type of each visible column."""
@@ -103,6 +105,15 @@ class BranchFrame:
             return F.expr(expression)
         return F.when(F.col(ROW_STATUS) == 0, F.expr(expression))
 
+    def next(
+        self, frame: DataFrame, visible: tuple[str, ...], filters: tuple[str, ...] = (), same: Iterable[str] = ()
+    ) -> BranchFrame:
+        """Return the rows after a step; `same` are the columns that it has not computed."""
+        result = BranchFrame(frame, visible, self.hidden, filters)
+        result.untouched = self.untouched & set(same) & set(visible)
+        result.made = self.made if filters else ()
+        return result
+
     def followed(self, node: Node) -> BranchFrame:
         """Return what a step of the branch makes of the rows; raises BadExpression at its line where it is wrong."""
         with at_site(node.site):
@@ -113,8 +124,6 @@ class BranchFrame:
                     return _select(self, expressions)
                 case WithColumnsNode(columns=columns):
                     return _with_columns(self, columns)
-                case TransformNode():
-                    return _transform(self, node)
         raise TypeError(f"{type(node).__name__} does not stand in a chain")
 
 
@@ -193,7 +202,7 @@ def _filter(current: BranchFrame, node: FilterNode) -> BranchFrame:
     known, kept, dropped = (F.expr(text) for text in (ROW_STATUS, "0", str(number)))
     fate = F.when(F.expr(f"{ROW_STATUS} <> 0"), known).when(predicate.cast("boolean"), kept).otherwise(dropped)
     frame = current.frame.withColumn(ROW_STATUS, fate)
-    return _next(current, frame, current.visible, (*current.filters, node.name), current.visible)
+    return current.next(frame, current.visible, (*current.filters, node.name), current.visible)
 
 
 def _select(current: BranchFrame, expressions: tuple[str, ...]) -> BranchFrame:
@@ -221,7 +230,7 @@ def _select(current: BranchFrame, expressions: tuple[str, ...]) -> BranchFrame:
         raise JobError(f"select makes column {twice!r} twice; upper and lower case are the same to Spark")
     frame = current.frame.select(*columns, *current.hidden)
     refuse_functions(frame, expressions)
-    return _next(current, frame, tuple(names), current.filters, same)
+    return current.next(frame, tuple(names), current.filters, same)
 
 
 def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFrame:
@@ -231,7 +240,8 @@ def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFra
     # Spark does not tell upper case from lower: a column of the same letters is replaced, and has the new name.
     new = {name.lower(): name for name in columns}
     kept = tuple(new.pop(name.lower(), name) for name in current.visible)
-    return _next(current, frame, (*kept, *new.values()), current.filters, set(current.visible) - set(columns))
+    same = set(current.visible) - set(columns)
+    return current.next(frame, (*kept, *new.values()), current.filters, same)
 
 
 def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
@@ -248,47 +258,6 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
                 f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "
                 "key_by and window"
             )
-
-
-def _transform(current: BranchFrame, node: TransformNode) -> BranchFrame:
-    from pyspark.sql import functions as F
-
-    input_frame = current.frame.where(F.col(ROW_STATUS) == 0).drop(ROW_STATUS)
-    made = _called(node, input_frame)
-    if not hasattr(made, "columns") or not hasattr(made, "withColumn"):
-        raise JobError(f"transform {node.name!r} returned {type(made).__name__}, not a DataFrame", where=str(node.site))
-    hidden = tuple(h for h in current.hidden if h != ROW_STATUS)
-    lost = [h for h in hidden if h not in made.columns]
-    if TIME in lost or POSITION in lost or PARTITION in lost:
-        raise JobError(
-            f"transform {node.name!r} dropped {', '.join(lost)}, which order the rows (SEMANTICS 1.6); keep the "
-            "columns whose names begin with _penstock_",
-            where=str(node.site),
-        )
-    made = made.withColumns({**{h: F.lit(None).cast("string") for h in lost}, ROW_STATUS: F.lit(0)})
-    visible = tuple(c for c in made.columns if c not in current.hidden)
-    refuse_taken(visible)
-    return _next(current, made.select(*(quoted(name) for name in visible), *current.hidden), visible, (), ())
-
-
-def _called(node: TransformNode, input_frame: DataFrame) -> Any:
-    from pyspark.errors import PySparkException
-
-    try:
-        return node.fn(input_frame)
-    except (PenstockError, PySparkException):
-        raise
-    except Exception as why:
-        problem = f"transform {node.name!r} raised {type(why).__name__}: {why}"
-        raise UserFunctionError(problem, where=str(node.site)) from why
-
-
-def _next(
-    current: BranchFrame, frame: DataFrame, visible: tuple[str, ...], filters: tuple[str, ...], same: Iterable[str]
-) -> BranchFrame:
-    result = BranchFrame(frame, visible, current.hidden, filters)
-    result.untouched = current.untouched & set(same) & set(visible)
-    return result
 
 
 assert set(HIDDEN) <= set(_KEPT)

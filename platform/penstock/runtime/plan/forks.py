@@ -40,7 +40,9 @@ class SideBySide:
         """Return the rows with which the next branch begins; what others need goes along, unseen."""
         common = [f"{kept} AS {quoted(name)}" for name, kept in self._common.items()]
         frame = self._frame.selectExpr(*common, f"{self._fate} AS {ROW_STATUS}", *self._carried)
-        return BranchFrame(frame, self._start.visible, (ROW_STATUS, *self._carried), self._start.filters)
+        begun = BranchFrame(frame, self._start.visible, (ROW_STATUS, *self._carried), self._start.filters)
+        begun.made = self._start.made
+        return begun
 
     def end(self, branch: Projection) -> Mapping[str, str]:
         """Keep what a branch has computed; return for each of its columns the one that crosses."""

@@ -12,12 +12,15 @@ import pyarrow as pa
 
 from penstock.config.values import is_local
 from penstock.errors import BadExpression, JobError, SuiteError
+from penstock.graph.cache import CacheNode
+from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import (
     CheckNode,
     Node,
     SideNode,
     SinkNode,
     SourceNode,
+    TransformNode,
     UnionNode,
 )
 from penstock.graph.policies import OnFail
@@ -28,6 +31,7 @@ from penstock.quality.suite import load_suite
 from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
 from penstock.runtime.plan.branch_frame import BranchFrame, at_site
 from penstock.runtime.plan.forks import SideBySide
+from penstock.runtime.plan.functions import Caches, TransformCalls, map_batches
 from penstock.runtime.plan.job_plan import Branch, Fork, Hop, JobPlan, Leaf, Shuffle, StepLeaf, port_name
 from penstock.runtime.plan.partition_placement import PartitionPlacement
 from penstock.runtime.plan.projection import Projection, map_in_arrow
@@ -66,6 +70,7 @@ class BuiltJob:
     """For each check the window step whose windows it judges one by one, None where it judges batches (11.1)."""
     steps: dict[str, Step] = field(default_factory=dict)
     """For each stateful step what its state partitions run."""
+    caches: Caches = field(default_factory=Caches)
 
 
 def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
@@ -73,15 +78,24 @@ def _in_order(sinks: tuple[SinkNode, ...]) -> tuple[str, ...]:
 
 
 class FrameBuilder:
-    """Build the frame of a job once; `suites` maps each check to a path or a dict."""
+    """Build the frame of a job once; `suites` maps each check to a path or a dict.
+
+    `calls` applies transforms; who builds the frame again for each batch hands in the same one.
+    """
 
     def __init__(
-        self, plan: JobPlan, spark: SparkSession, readers: Mapping[str, BatchReader], suites: Mapping[str, Any]
+        self,
+        plan: JobPlan,
+        spark: SparkSession,
+        readers: Mapping[str, BatchReader],
+        suites: Mapping[str, Any],
+        calls: TransformCalls | None = None,
     ) -> None:
         self.plan = plan
         self.spark = spark
         self.readers = readers
         self.suites = suites
+        self.calls = calls or TransformCalls()
         shared = [name for name, forks in Counter(f.source.name for f in plan.ingest).items() if forks > 1]
         self.rows = SourceRows(spark, readers, shared)
         self.ports: dict[str, pa.Schema] = {}
@@ -178,8 +192,18 @@ class FrameBuilder:
         current = start
         for node in chain:
             self._meet(node.parents[0], current)
-            current = current.followed(node)
+            current = self._step(current, node) if isinstance(current, BranchFrame) else current.followed(node)
         return current
+
+    def _step(self, current: BranchFrame, node: Node) -> BranchFrame:
+        match node:
+            case TransformNode():
+                return self.calls.apply(current, node)
+            case MapBatchesNode():
+                return map_batches(current, node)
+            case CacheNode():
+                return self.built.caches.shared(current, node) if self.plan.kept(node) else current
+        return current.followed(node)
 
     def _ended(self, current: Start, branch: Branch) -> Start:
         """Return the rows at the end of a branch, whose columns are compared with those of others that end there."""
@@ -233,7 +257,7 @@ class FrameBuilder:
         self.counted.update(end.chain.filters)
         port, event_time = branch.port, timed_by(branch.port)
         behind = (port.name, event_time) if isinstance(port, StepNode) and event_time is not None else None
-        return RouteSpec(source=source, filters=filters, leaves=leaves, timed_by=behind)
+        return RouteSpec(source=source, filters=filters, leaves=leaves, made=end.chain.made, timed_by=behind)
 
     def _leaf(self, leaf: Leaf, end: End, branch: Branch) -> StepLeafSpec | SinkLeafSpec:
         if isinstance(leaf, StepLeaf):

@@ -3,9 +3,9 @@
 The plan is a pure value; `penstock explain` prints it and `runtime.plan.frame_builder` builds it.
 
 A *port* is a stream that Python work produces: a source, the output of a stateful step, or a side stream.
-A *branch* leads from a port through steps that Spark evaluates (filter, select, with_columns, transform) to leaves; a
+A *branch* leads from a port through steps without state (filter, select, with_columns, functions, caches) to leaves; a
 source's branch without an expression needs no Spark (`plain_rows`).
-A *fork* holds the branches of a source that are computed side by side in one pass, because no transform parts them.
+A *fork* holds the branches of a source that are computed side by side in one pass, because no function parts them.
 A *leaf* is Python work again: the map side of a stateful step, or the staging of sinks, guarded by a check or not.
 A *hop* runs one branch of a port that lies inside the job, without a shuffle.
 A *shuffle* brings the rows of stateful steps, or partials of them, to the tasks that own their state.
@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from penstock.errors import JobError
+from penstock.graph.cache import CacheNode
 from penstock.graph.graph import JobGraph
+from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import (
     CheckNode,
     FilterNode,
@@ -117,6 +119,10 @@ class JobPlan:
         for stage in self.stages:
             if isinstance(stage, Hop):
                 yield stage.branch
+
+    def kept(self, cache: CacheNode) -> bool:
+        """Return whether a cache has anything to keep: several forks read the rows, each for itself."""
+        return sum(any(node is cache for node in fork.stem) for fork in self.ingest) > 1
 
     def lanes(self, port: str) -> tuple[str, ...]:
         """Return the lanes of the hops that read a port."""
@@ -225,17 +231,21 @@ def _with_accounting(source: Node, branches: list[Branch]) -> list[Branch]:
 
 
 def _forks(source: SourceNode, branches: list[Branch]) -> Iterator[Fork]:
-    """Yield the branches of a source by the transforms on their way, of which nobody knows which rows they give."""
+    """Yield the branches of a source by the functions on their way, of which nobody knows which rows they give."""
     by_transforms: dict[tuple[int, ...], list[Branch]] = {}
     for branch in branches:
-        rest = len(_behind_transforms(branch.chain))
-        changed = branch.chain[: len(branch.chain) - rest]
+        last = max((place for place, node in enumerate(branch.chain, 1) if _makes_rows(node)), default=0)
+        changed = branch.chain[:last]
         by_transforms.setdefault(tuple(id(node) for node in changed), []).append(branch)
     for together in by_transforms.values():
         same = takewhile(
             lambda nodes: len({id(n) for n in nodes}) == 1, zip(*(b.chain for b in together), strict=False)
         )
         yield Fork(source, tuple(nodes[0] for nodes in same), tuple(together))
+
+
+def _makes_rows(node: Node) -> bool:
+    return isinstance(node, TransformNode | MapBatchesNode)
 
 
 def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -293,4 +303,11 @@ def _refuse_unsupported(graph: JobGraph) -> None:
                 f"transform {late.name!r} follows a stateful step; a DataFrame function there would run the "
                 "state work twice, so transform before the window or in the reader of the sink",
                 where=str(late.site),
+            )
+        unknown = next((n for n in branch.chain if isinstance(n, MapBatchesNode) and not n.same_rows), None)
+        if unknown is not None:
+            raise JobError(
+                f"map_batches {unknown.name!r} follows a stateful step without same_rows=True. Its rows would "
+                "have no place among those of other tasks (SEMANTICS 1.6): return a row for each, and filter after it",
+                where=str(unknown.site),
             )

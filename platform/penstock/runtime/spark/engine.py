@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from penstock.errors import (
     StateMissing,
 )
 from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import TransformNode
 from penstock.operators.schema_evolution import Evolution
 from penstock.quality.measure import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
 from penstock.runtime.plan.branch_frame import at_site
 from penstock.runtime.plan.frame_builder import BuiltJob, FrameBuilder
+from penstock.runtime.plan.functions import TransformCalls
 from penstock.runtime.plan.job_plan import JobPlan, plan_job
 from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
@@ -60,8 +63,10 @@ class SparkEngine:
             with at_site(source.site):
                 self.readers[source.name] = source.source.open(spark)
         self._suites = suites
-        self._has_frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
-        self.built: BuiltJob = FrameBuilder(self.plan, spark, self._readers_of({}), suites).build()
+        frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
+        self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
+        self._calls = TransformCalls()
+        self.built: BuiltJob = self._built({})
         self.described = described(graph, suites)
         self._initial: list[DataFrame] = []
         self._sinks = {
@@ -158,10 +163,17 @@ class SparkEngine:
         return [*loaded, *self._collect(self._frame_of(facts), replace(facts, manifests=manifests(loaded)))]
 
     def _frame_of(self, facts: BatchContext) -> DataFrame:
-        """Return the frame that a batch runs: the same for all batches, unless Spark reads a source (FACTS 5)."""
-        if self._has_frames:
-            self.built = FrameBuilder(self.plan, self.spark, self._readers_of(facts.spans), self._suites).build()
+        """Return the frame that a batch runs: the same for all batches (FACTS 5).
+
+        It is another one for each batch where Spark reads a source, or a transform wants to see each batch.
+        """
+        if self._plans_each:
+            self._calls.facts = facts
+            self.built = self._built(facts.spans)
         return self.built.frame
+
+    def _built(self, spans: Mapping[str, Span | None]) -> BuiltJob:
+        return FrameBuilder(self.plan, self.spark, self._readers_of(spans), self._suites, self._calls).build()
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
         """Return the readers of the job's sources in a batch; without a span a source gives no rows."""
@@ -198,12 +210,15 @@ class SparkEngine:
             context.setJobDescription(f"{self.graph.name} batch {facts.batch}")
             try:
                 self.built.homes.settle()
+                self.built.caches.keep()
                 # A select makes a new physical plan: running the same one again would reuse the shuffle files of the
                 # batch before (FACTS 5: 41 of 60 batches were stale).
                 rows = frame.select("_port", "_payload").collect()
             except Exception as why:
                 raise error_of(why, facts.batch, self.graph) from why
             finally:
+                with suppress(Exception):  # of a Java process that has died, which the error in hand names
+                    self.built.caches.release()
                 context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
         return list(receipts_of((row[0], bytes(row[1])) for row in rows))
 

@@ -52,7 +52,8 @@ def route(table: pa.Table, spec: RouteSpec, files: TaskFiles) -> Iterator[Item]:
     """Yield what the rows of one task become, and the receipts that account for each of them."""
     fates = table[ROW_STATUS].to_numpy()
     if spec.source is not None:
-        yield from _account(table, fates, spec.source, files)
+        read = (fates < 0) | ((fates > 0) & (fates <= spec.made[0])) if spec.made else None
+        yield from _account(table if read is None else table.filter(pa.array(read)), spec.source, files)
     yield from _count_filters(fates, spec)
     alive = table if not fates.any() else table.filter(pa.array(fates == 0))
     if spec.timed_by is not None:
@@ -64,7 +65,8 @@ def route(table: pa.Table, spec: RouteSpec, files: TaskFiles) -> Iterator[Item]:
             yield from _to_sinks(alive, leaf, files)
 
 
-def _account(table: pa.Table, fates: Ints, source: SourceSpec, files: TaskFiles) -> Iterator[Item]:
+def _account(table: pa.Table, source: SourceSpec, files: TaskFiles) -> Iterator[Item]:
+    fates = table[ROW_STATUS].to_numpy()
     coded = column_array(table, PARTITION).dictionary_encode()
     names, places = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     read = {str(p): int(n) for p, n in zip(names, np.bincount(places, minlength=len(names)), strict=True)}
@@ -116,12 +118,26 @@ def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.
 
 
 def _count_filters(fates: Ints, spec: RouteSpec) -> Iterator[Item]:
-    rows = int((fates >= 0).sum())
+    ends = [*spec.made, None]
+    rows = _since(fates, 0, ends[0])
     for number, name in enumerate(spec.filters, 1):
         dropped = int((fates == number).sum())
+        if number in spec.made:
+            made = _since(fates, number, ends[ends.index(number) + 1])
+            if name is not None:
+                yield receipt("mapped", of=name, counts={"rows": rows, "made": made})
+            rows = made
+            continue
         if name is not None:
-            yield receipt("filter", name=name, rows=rows, kept=rows - dropped, filtered=dropped)
+            counts = {"rows": rows, "kept": rows - dropped, "filtered": dropped}
+            yield receipt("filter", of=f"filter:{name}", counts=counts)
         rows -= dropped
+
+
+def _since(fates: Ints, number: int, end: int | None) -> int:
+    """Return how many rows there were after a function, up to the next that took rows, `end`, if there is one."""
+    last = fates == 0 if end is None else fates == end
+    return int((last | ((fates > number) & (fates < (end or np.iinfo(np.int32).max)))).sum())
 
 
 def _to_step(alive: pa.Table, leaf: StepLeafSpec, files: TaskFiles) -> Iterator[Item]:

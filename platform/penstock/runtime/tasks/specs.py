@@ -86,6 +86,8 @@ class RouteSpec:
     filters: tuple[str | None, ...]
     """The names of the branch's filters in order; None for one that another branch counts."""
     leaves: tuple[StepLeafSpec | SinkLeafSpec, ...]
+    made: tuple[int, ...] = ()
+    """The numbers among the filters of the functions that took all rows and made others."""
     timed_by: tuple[str, str] | None = None
     """The vectorised step whose output this is, and its event time, where that is computed after the step."""
     columns: Mapping[str, str] | None = None

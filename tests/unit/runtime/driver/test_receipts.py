@@ -24,7 +24,7 @@ def read(rows: dict[str, int], highest: dict[str, int] | None = None, **quaranti
 
 def filtered(rows: int, kept: int, dropped: int) -> dict[str, Any]:
     """Return what a task says of filter `f`."""
-    return {"kind": "filter", "name": "f", "rows": rows, "kept": kept, "filtered": dropped}
+    return {"kind": "filter", "of": "filter:f", "counts": {"rows": rows, "kept": kept, "filtered": dropped}}
 
 
 def window(rows: int, counted: int, late: int = 0, *, partly_late: int = 0, in_no_window: int = 0) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def test_a_step_is_accounted_for_in_a_batch_without_rows() -> None:
 
 def test_sums_that_do_not_hold_are_shown_as_numbers() -> None:
     """The remedy asks for these numbers; a reader compares them in the order in which the step counts."""
-    receipts = [{"kind": "filter", "name": "f", "rows": 12, "kept": 3, "filtered": 8}]
+    receipts = [{"kind": "filter", "of": "filter:f", "counts": {"rows": 12, "kept": 3, "filtered": 8}}]
     shown = "the rows of filter:f do not add up: {'rows': 12, 'kept': 3, 'filtered': 8}"
     with pytest.raises(AccountingBroken, match=re.escape(shown)):
         check_accounting(collect(receipts), {})

@@ -30,7 +30,7 @@ def test_rows_and_highest_times_are_said_by_partition(rows: list[tuple[int, int,
         }
     )
     spec = SourceSpec(name="s", place=0, quarantine=Outlet(sinks=(), lanes=(), schema=QUARANTINE_SCHEMA, place=0))
-    ((item,),) = [list(_account(table, table[ROW_STATUS].to_numpy(), spec, None))]
+    ((item,),) = [list(_account(table, spec, None))]
     receipt = json.loads(item.body)
     read = {str(p): sum(q == p for q, _, _ in rows) for p, _, _ in rows}
     times = {p: [t for q, fate, t in rows if str(q) == p and fate >= 0 and t is not None] for p in read}
@@ -55,6 +55,6 @@ def test_partitions_are_looked_at_together(monkeypatch) -> None:
         }
     )
     spec = SourceSpec(name="s", place=0, quarantine=Outlet(sinks=(), lanes=(), schema=QUARANTINE_SCHEMA, place=0))
-    (item,) = _account(table, table[ROW_STATUS].to_numpy(), spec, None)
+    (item,) = _account(table, spec, None)
     assert looked == [n]
     assert json.loads(item.body)["highest"]["999"] == n - 1
