@@ -76,15 +76,15 @@ def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str
     kafka.create(topic, 3)
     rng = random.Random(7)
     written = dict.fromkeys(range(3), 0)
-    bad: set[tuple[int, int]] = set()
+    bad: dict[tuple[int, int], str | None] = {}
     limit = DriverSettings(limits=lambda: Limits(rows=40))
     with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root", settings=limit) as h:
         for stage, when in [*HOOKS, *HOOKS]:
             for partition in range(3):
                 records = [record(rng.choice("abc"), written[partition] + i) for i in range(rng.randrange(1, 15))]
                 if rng.random() < 0.5:
-                    records[-1] = b'{"user": 5}'
-                    bad.add((partition, written[partition] + len(records) - 1))
+                    records[-1] = value = rng.choice([b'{"user": 5}', None])
+                    bad[partition, written[partition] + len(records) - 1] = value and value.decode()
                 kafka.produce(topic, records, partition)
                 written[partition] += len(records)
             h.crash_at(stage, when)
@@ -96,10 +96,11 @@ def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str
         sums = h.output()["sums"]
         quarantined = h.output()["bad"]
     every = {(partition, offset) for partition, n in written.items() for offset in range(n)}
-    assert copied(tmp_path) == sorted(every - bad)
+    assert copied(tmp_path) == sorted(every - {*bad})
     assert position["topics"][topic]["offsets"] == {str(partition): n for partition, n in written.items()}
     assert len({(user, start) for user, start, *_ in plain(sums)}) == len(sums), "no window twice"
-    assert {(int(row["_partition"]), row["_position"]) for row in quarantined} == bad
+    assert {(int(row["_partition"]), row["_position"]): row["_raw"] for row in quarantined} == bad
+    assert {*bad.values()} == {'{"user": 5}', None}
 
 
 def test_each_partition_has_a_watermark(kafka: Any, topic: str, tmp_path: Path) -> None:

@@ -156,7 +156,9 @@ def source_frame(
     ahead = f"WHEN {TIME} > {FUTURE} THEN {TOO_FAR_AHEAD}" if bounded_ahead else ""
     fate = f"CASE WHEN {ERROR} IS NOT NULL THEN {BAD_RECORD} {no_time} {ahead} ELSE 0 END"
     frame = frame.selectExpr("*", f"{fate} AS {ROW_STATUS}")
-    raw = f"CASE WHEN {ROW_STATUS} < 0 THEN coalesce({RAW}, to_json(struct({', '.join(columns)}))) END"
+    # A record that was not decoded has no columns: without a raw text of its own it has none, and is no empty object.
+    json = f"to_json(struct({', '.join(columns)}))"
+    raw = f"CASE WHEN {ERROR} IS NOT NULL THEN {RAW} WHEN {ROW_STATUS} < 0 THEN {json} END"
     kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
     return BranchFrame(frame.selectExpr(*columns, *kept), visible)
 
