@@ -5,8 +5,8 @@ import pytest
 from penstock.errors import EXIT_PERSON, EXIT_RETRY, of_sinks
 
 PERSON = {
-    "DatabaseDenied", "DatabaseNotFound", "KeysNotUnique", "RecordTooLarge", "SinkAhead", "SinkBehind", "SinkDenied", "SinkForgets", "SinkNotFound", "SinkRefused",
-    "SinkSchemaMismatch", "SinkValueRefused",
+    "BatchFunctionError", "DatabaseDenied", "DatabaseNotFound", "KeysNotUnique", "ManifestDamaged", "OutputDenied", "RecordTooLarge", "SinkAhead", "SinkBehind",
+    "SinkDenied", "SinkForgets", "SinkNotFound", "SinkRefused", "SinkSchemaMismatch", "SinkValueRefused",
 }  # fmt: skip
 LEAVES = [cls for cls in vars(of_sinks).values() if isinstance(cls, type) and cls.__module__ == of_sinks.__name__]
 
