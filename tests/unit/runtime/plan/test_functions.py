@@ -284,6 +284,7 @@ def _divides(table: pa.Table, info: Any) -> pa.Table:
 
 
 @pytest.mark.fault("F48")
+@pytest.mark.remedy("PEN-OPR-022")
 @pytest.mark.parametrize(
     ("fn", "error", "word"),
     [
@@ -294,14 +295,20 @@ def _divides(table: pa.Table, info: Any) -> pa.Table:
 def test_a_function_over_tables_that_fails_ends_its_batch(
     tmp_path: Path, fn: Callable[..., Any], error: type[PenstockError], word: str
 ) -> None:
-    """Its own error, with step and line; no Commit and no sink write."""
-    job = Job("failing")
-    rows_of(job).map_batches("m", fn, output="n long").write("out", MemorySink())
-    with Harness(job, tmp_path) as h:
+    """Its own error, with step and line; no Commit and no sink write, and a corrected function takes the same rows."""
+
+    def job(given: Callable[..., Any]) -> Job:
+        made = Job("failing")
+        rows_of(made).map_batches("m", given, output="n long").write("out", MemorySink())
+        return made
+
+    with Harness(job(fn), tmp_path) as h:
         with pytest.raises(error, match=word) as caught:
             h.batch({"rows": [{"k": "a", "t": 1, "v": 0}]})
         assert type(caught.value) is error
         assert h.output() == {"out": [], "bad": []}
+        h.restart(job(lambda table, info: pa.table({"n": table["v"].cast(pa.int64())})))
+        assert h.output()["out"] == [{"n": 0}]
 
 
 def test_rows_of_other_tasks_have_no_place_without_same_rows(tmp_path: Path) -> None:
