@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "commands", "package_findings"]
 
 commands = typer.Typer(rich_markup_mode=None)
-_EXTRAS = {"airflow": "DAGs", "quality": "quality reports", "ui": "the pages of `penstock ui`"}
+_EXTRAS = {
+    "airflow": "DAGs",
+    "quality": "quality reports",
+    "ui": "the pages of `penstock ui`",
+    "kafka": "Kafka topics",
+    "avro": "records of Avro",
+    "postgres": "tables of PostgreSQL",
+}
 """What people use, and for what; the other extras are for who develops Penstock."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 from penstock.cli import doctor
 from penstock.cli.main import app
 from penstock.runtime.spark import jars
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def findings(root: Path) -> tuple[int, dict[str, dict[str, str]], str]:
@@ -29,6 +32,13 @@ def test_a_machine_that_lacks_nothing_is_told_so(tmp_path):
     code, by_name, _ = findings(root)
     assert code == 0
     assert {"Java", "packages", "jars", "checkpoint root", "configuration of orders"} <= by_name.keys()
+
+
+def test_each_extra_of_users_has_a_line():
+    """Those of pyproject.toml, but the one for who develops Penstock."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    lines = {finding.what for finding in doctor.package_findings()}
+    assert {what.removeprefix("extra ") for what in lines if what.startswith("extra ")} == {*extras} - {"dev"}
 
 
 @pytest.mark.remedy("PEN-ENV-001")
