@@ -179,7 +179,7 @@ class Project:
         settings, conf = load_settings(self.root, name, code=self.code)
         build = getattr(_imported(self.modules, name, path), "build", None)
         if not callable(build):
-            raise JobError("the module has no function build(conf)", where=shown_path(path))
+            raise JobError("the module has no function build(conf) that returns a Job", where=shown_path(path))
         with defaulting_to(partition_chooser(settings, (root or settings.root) / name, start, command)):
             job = _at_users_line(path, lambda: build(conf))
         if not isinstance(job, Job):
