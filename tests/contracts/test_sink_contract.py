@@ -47,11 +47,11 @@ def memory_world(folder: Path) -> World:
     return World(sink, folder, lambda: [row["k"] for row in sink.rows()])
 
 
-def delta_world(folder: Path) -> World:
+def delta_world(folder: Path, **more: Any) -> World:
     """Return a Delta table, committed by delta-rs."""
     path = str(folder / "table")
     return World(
-        Delta(path),
+        Delta(path, **more),
         folder,
         lambda: DeltaTable(path).to_pyarrow_table()["k"].to_pylist() if DeltaTable.is_deltatable(path) else [],
     )
@@ -157,6 +157,18 @@ class TestJsonLinesOnHdfs(CreatingContract, DeduplicatingContract):
     @pytest.fixture
     def world(self, hdfs: Any, tmp_path: Path) -> World:
         return hdfs_world(hdfs.url(secrets.token_hex(8)), tmp_path)
+
+
+class TestDeltaUpsert(CreatingContract, TruncatableContract):
+    """A Delta table in which rows replace those of their keys."""
+
+    @pytest.fixture
+    def another(self) -> Callable[[Path], World]:
+        return lambda folder: delta_world(folder, mode=Mode.UPSERT, keys=["k"])
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> World:
+        return delta_world(tmp_path, mode=Mode.UPSERT, keys=["k"])
 
 
 def kafka_world(kafka: Any, folder: Path, delivery: Delivery = Delivery.EXACTLY_ONCE) -> World:

@@ -45,6 +45,12 @@ _, publisher = opened()
 for n in range(3):
     publish(publisher, n)
 """,
+    "a table that is merged into": """
+from penstock.sinks import Mode
+_, publisher = opened(mode=Mode.UPSERT, keys=["k"])
+for n in range(3):
+    publish(publisher, n)
+""",
     "a truncation": """
 from penstock.sinks.base import Target
 sink, publisher = opened()

@@ -175,3 +175,19 @@ class ManifestDamaged(SinkError, ValueError):
         "files are in the folder."
     )
     exit_code = EXIT_PERSON
+
+
+class KeysRepeated(SinkError, ValueError):
+    """A table that rows are to replace others in has several rows of a key."""
+
+    code = "PEN-SNK-023"
+    remedy = "Delete all but one row of each key from the table, write to a new one, or correct keys=[...]."
+    exit_code = EXIT_PERSON
+
+
+class UpsertImpossible(SinkError, ValueError):
+    """A Delta table asks for more of who replaces its files than new files."""
+
+    code = "PEN-SNK-024"
+    remedy = "Write to a table without that property or feature, remove it from the table, or use Mode.APPEND."
+    exit_code = EXIT_PERSON

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -18,6 +18,7 @@ from penstock.checkpoint.storage.local import make_durable
 from penstock.sinks.base import Publication
 
 __all__ = [
+    "LOG",
     "Actions",
     "actions_of",
     "appended",
@@ -26,11 +27,15 @@ __all__ = [
     "former_writer",
     "make_entries_durable",
     "make_table_durable",
+    "merged",
+    "merged_by",
 ]
 
 Actions = list[dict[str, Any]]
 """What a commit did to a table, as its entry in the log says it."""
-_LOG = "_delta_log"
+LOG = "_delta_log"
+"""The folder of a table's log."""
+_ENGINE = "penstock"
 _BACK = 1_000
 """Versions that are looked at for a commit, the newest first."""
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -48,20 +53,47 @@ def appended(publication: Publication, now: int) -> bytes:
     """
     operation: dict[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": now, **operation, "engineInfo": "penstock"}},
+        {"commitInfo": {"timestamp": now, **operation, "engineInfo": _ENGINE}},
         # Without `lastUpdated`, by which a reader may take an app for forgotten: its batch would be published again.
         {"txn": {"appId": publication.app, "version": publication.batch}},
     ]
     for file in publication.files:
         add = {"path": quote(file.path), "partitionValues": {}, "size": file.size, "modificationTime": now}
         actions.append({"add": {**add, "dataChange": True, "stats": json.dumps({"numRecords": file.rows})}})
+    return _lines(actions)
+
+
+def merged(publication: Publication, files: Actions, *, keys: Sequence[str], read: int, now: int) -> bytes:
+    """Return the entry that a merge commits directly after version `read`; `now` in milliseconds since 1970.
+
+    `files` are its removals and additions. `keys` are those of which the table is known to have one row each.
+    """
+    info = _info("MERGE", {"keys": json.dumps(list(keys))}, read=read, now=now)
+    txn = {"txn": {"appId": publication.app, "version": publication.batch}}
+    return _lines([info, txn, *files])
+
+
+def merged_by(actions: Actions) -> list[str]:
+    """Return the keys that an entry of ours leaves with one row each, none for other entries."""
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    if info.get("engineInfo") != _ENGINE or info.get("operation") != "MERGE":
+        return []
+    return list(json.loads(info["operationParameters"]["keys"]))
+
+
+def _info(operation: str, parameters: Mapping[str, str], *, read: int, now: int) -> dict[str, Any]:
+    facts = {"operation": operation, "operationParameters": parameters, "readVersion": read, "isBlindAppend": False}
+    return {"commitInfo": {"timestamp": now, **facts, "engineInfo": _ENGINE}}
+
+
+def _lines(actions: Actions) -> bytes:
     return "".join(json.dumps(action) + "\n" for action in actions).encode()
 
 
 def actions_of(table: Path, version: int) -> Actions | None:
     """Return what the commit of a version did, None where its entry is gone: then a checkpoint of the log has it."""
     try:
-        lines = (table / _LOG / entry_name(version)).read_text(encoding="utf-8").splitlines()
+        lines = (table / LOG / entry_name(version)).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return None
     return [json.loads(line) for line in lines if line.strip()]
@@ -79,14 +111,14 @@ def find_commit(path: Path, newest: int, app: str, batch: int) -> int | None:
 
 def make_table_durable(path: Path) -> None:
     """Have a table that was just made be there after a power cut, with the folders above it that may be new as well."""
-    log = path / _LOG
+    log = path / LOG
     for made in (log / entry_name(0), log, path, *path.parents[:2]):
         make_durable(made)
 
 
 def make_entries_durable(path: Path, versions: Iterable[int]) -> None:
     """Sync the entries of versions, the files that they add, and the folders that have their names."""
-    folders = {path / _LOG, path}
+    folders = {path / LOG, path}
     for version in versions:
         for action in actions_of(path, version) or ():
             if "add" in action:
@@ -94,12 +126,12 @@ def make_entries_durable(path: Path, versions: Iterable[int]) -> None:
                 _sync_with_sums(file)
                 folders.update(folder for folder in file.parents if folder.is_relative_to(path))
         for made in (
-            path / _LOG / entry_name(version),
-            path / _LOG / f"{version:020}.crc",
-            path / _LOG / f"{version:020}.checkpoint.parquet",
+            path / LOG / entry_name(version),
+            path / LOG / f"{version:020}.crc",
+            path / LOG / f"{version:020}.checkpoint.parquet",
         ):
             _sync_with_sums(made)
-    _sync_with_sums(path / _LOG / "_last_checkpoint")
+    _sync_with_sums(path / LOG / "_last_checkpoint")
     for folder in sorted(folders, reverse=True):
         make_durable(folder)
 
@@ -116,7 +148,7 @@ def former_writer(table: Path, sink: str) -> str | None:
     Commits are looked at from the newest back, then the newest summary, which has all that were before it.
     """
     wanted = re.compile(rf"({_UUID})/{re.escape(sink)}(/.*)?")
-    for app in _apps(table / _LOG):
+    for app in _apps(table / LOG):
         match = wanted.fullmatch(app)
         if match:
             return match[1]

@@ -14,24 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import structlog
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import create_beside
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher, Staged
-from penstock.sinks.delta.log_checkpoint import LogFolding
 from penstock.sinks.delta.log_entry import appended, entry_name, find_commit, make_entries_durable
+from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.table import is_plain, load, named_errors, refuse_unfit, refuse_values
 
 __all__ = ["DeltaPublisher"]
 
-log = structlog.get_logger()
-
 _TRIES = 10  # of a commit that another program's commit overtakes
-_EVERY = 100
-"""As delta-rs has it where a table does not say."""
 _FOLDED = "_last_checkpoint"
 _File = tuple[int, int] | None
 """A file of a log by inode and time of change; None where there is none."""
@@ -66,7 +61,7 @@ class DeltaPublisher(Publisher):
         self._path = LocalFolder(path).resolve()
         self._log = self._path / "_delta_log"
         self._known: _View | None = None
-        self._folding: LogFolding | None = None
+        self._folding = PeriodicFolding(self._path, str(path))
 
     def publish(self, publication: Publication) -> None:
         """Commit the files; if the table has the batch already, do nothing.
@@ -161,8 +156,7 @@ class DeltaPublisher(Publisher):
         if schema is not None:
             refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
         version = table.version()
-        interval = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
-        every = int(interval) if interval.isdecimal() and int(interval) else _EVERY
+        every = folding_interval(table)
         seen = table.transaction_version(app)
         return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
 
@@ -192,14 +186,8 @@ class DeltaPublisher(Publisher):
         make_entries_durable(self._path, [] if version is None else [version])
 
     def _fold_log(self) -> None:
-        """Have the table's log folded now and then; a failure is logged, and a later call tries again."""
-        known = self._known
-        if self._folding is not None and self._folding.why is not None:
-            log.warning("no checkpoint of a table's log", table=str(self.path), why=self._folding.why)
-            self._folding = None
-        due = known is not None and known.plain and known.version % known.every == 0  # delta-spark folds by itself
-        if due and (self._folding is None or not self._folding.runs()):
-            self._folding = LogFolding(self._path)
+        if self._known is not None and self._known.plain:  # delta-spark folds by itself
+            self._folding.after(self._known.version, self._known.every)
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,15 @@ from penstock.checkpoint.storage.local import make_folders
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import DeltaJarsMissing, JobError, SinkSchemaMismatch
 from penstock.sinks.base import CreatingSink, Publisher, Target, TruncatableSink
+from penstock.sinks.delta.data_files import TableFiles
 from penstock.sinks.delta.log_entry import make_table_durable
 from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.delta.restore import find_version, put_back
+from penstock.sinks.delta.rewritable import refuse_unfit_columns, refuse_unmergeable
 from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit
+from penstock.sinks.delta.unique_keys import refuse_repeated_keys
+from penstock.sinks.delta.upsert_publisher import UpsertPublisher
+from penstock.sinks.keys import Mode, checked_keys, how_written
 
 __all__ = ["Delta"]
 
@@ -25,22 +31,39 @@ __all__ = ["Delta"]
 class Delta(CreatingSink, TruncatableSink):
     """Describe a Delta table; it is made with the stream's columns if it is not there.
 
-    `partition_by` names columns of a new table; such tables are committed by delta-spark, which is slower.
-    Where it is given, a table that is there must be partitioned by just these.
+    Args:
+        path: The table's folder.
+        partition_by: The columns that a new table is partitioned by. Where it is given, a table that is there must be
+            partitioned by just these. delta-spark appends to such tables, which is slower.
+        mode: `Mode.APPEND` adds each row. `Mode.UPSERT` replaces the row that has the same keys, in any partition; of
+            rows of one batch the one that arrived last stays.
+        keys: The columns of the key, for `Mode.UPSERT`.
+
+    Raises:
+        JobError: `partition_by` is one text.
+        ConfigError: Keys and mode do not go together.
     """
 
     deduplicates = True
 
     path: str | Path
-    partition_by: tuple[str, ...] = ()
+    partition_by: Sequence[str] = ()
+    mode: Mode = field(default=Mode.APPEND, kw_only=True)
+    keys: Sequence[str] = field(default=(), kw_only=True)
+    in_order: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
-        """Refuse one name where names belong: its letters would be taken for columns."""
+        """Refuse one name where names belong, whose letters would be taken for columns, and keys without a use."""
         if isinstance(self.partition_by, str):
             raise JobError(f"partition_by is {self.partition_by!r}, and takes names: ({self.partition_by!r},)")
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        object.__setattr__(self, "keys", checked_keys(self.mode, self.keys, str(self.path)))
+        object.__setattr__(self, "in_order", self.mode is Mode.UPSERT)
 
     def staging(self, folder: CheckpointFolder) -> CheckpointFolder:
-        """Return the table's own folder, or one below the checkpoint where delta-spark will rewrite the files."""
+        """Return the table's own folder, or one below the checkpoint where the files are written again."""
+        if self.keys:
+            return folder
         table = load(Path(self.path))
         plain = not self.partition_by if table is None else is_plain(table)
         return LocalFolder(self.path).resolve() if plain else folder
@@ -56,6 +79,9 @@ class Delta(CreatingSink, TruncatableSink):
     def check(self, schema: pa.Schema) -> None:
         """Raise SinkSchemaMismatch where the rows do not fit the table that is there, or that would be made."""
         table = load(Path(self.path))
+        if self.keys:
+            partitions = self.partition_by if table is None else table.metadata().partition_columns
+            refuse_unfit_columns(schema, self.keys, [n for n in partitions if n in schema.names], str(self.path))
         if table is None:
             missing = [name for name in self.partition_by if name not in schema.names]
             if missing:
@@ -64,9 +90,16 @@ class Delta(CreatingSink, TruncatableSink):
                 )
             return
         refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
+        if self.keys:
+            refuse_unmergeable(table, self.keys, str(self.path))
+            with named_errors(self.path):
+                path = Path(self.path).resolve()
+                refuse_repeated_keys(path, TableFiles(table, path), self.keys, str(self.path))
 
     def ready(self, spark: Any) -> None:
         """Raise DeltaJarsMissing where delta-spark must commit to the table, and the session has it not."""
+        if self.keys:
+            return
         table = load(Path(self.path))
         if not (bool(self.partition_by) if table is None else not is_plain(table)) or has_delta(spark):
             return
@@ -75,6 +108,8 @@ class Delta(CreatingSink, TruncatableSink):
 
     def open(self, staging: CheckpointFolder, spark: Any) -> Publisher:
         """Return the publisher."""
+        if self.keys:
+            return UpsertPublisher(self.path, self.keys, self.partition_by, staging, spark)
         return DeltaPublisher(self.path, self.partition_by, staging, spark)
 
     def find_version(self, target: Target) -> int | None:
@@ -99,7 +134,7 @@ class Delta(CreatingSink, TruncatableSink):
 
     def describe(self) -> str:
         """Return one line for `penstock explain`."""
-        return f"Delta table {self.path}"
+        return f"Delta table {self.path}, {how_written(self.keys)}"
 
     def _create(self, schema: pa.Schema) -> None:
         from deltalake import DeltaTable, Schema

@@ -1,0 +1,68 @@
+"""Jobs whose keyed state lands in Delta tables as one row a key, through crashes of the driver and lost batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from penstock import Job
+from penstock.errors import SinkBehind
+from penstock.sinks import Delta, Mode
+from penstock.sources import MemorySource
+from penstock.testing import Crashed, Harness
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+HOOKS = [("Compute", "after"), ("CommitBatch", "after"), ("PublishSinks", "published all"), ("PublishSinks", "after")]
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table."""
+    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def count(time: Any, key: Any, row: Any, state: Any) -> dict[str, Any]:
+    """Count the rows of a key."""
+    n = state.get_or({"n": 0})["n"] + 1
+    state.update(n=n)
+    return {"k": key, "n": n}
+
+
+def copying(folder: Path) -> Job:
+    """Return a job with tables of all rows, of the newest row of each key, and of a count for each key."""
+    job = Job("copy", partitions=2)
+    rows = job.source("rows", MemorySource("k long, v long, p string"))
+    rows.write("all", Delta(folder / "all"))
+    rows.write("newest", Delta(folder / "newest", ("p",), mode=Mode.UPSERT, keys=["k"]))
+    counts = rows.key_by("k").map_with_state("count", count, state="n long", output="k long, n long", unbounded=True)
+    counts.write("counts", Delta(folder / "counts", mode=Mode.UPSERT, keys=["k"]))
+    return job
+
+
+@pytest.mark.fault("F01", "F55")
+def test_a_table_has_one_row_a_key_through_crashes_of_the_driver(tmp_path: Path) -> None:
+    """A driver dies at each hook; each restart publishes what is missing, once. A table that lost a batch stops it."""
+    newest: dict[int, tuple[int, str]] = {}
+    counts: dict[int, int] = {}
+    with Harness(copying(tmp_path), tmp_path / "root") as h:
+        for number, (stage, when) in enumerate(HOOKS):
+            batch = [{"k": n % 3, "v": number * 10 + n, "p": "ab"[(number + n) % 2]} for n in range(10)]
+            newest.update({row["k"]: (row["v"], row["p"]) for row in batch})
+            counts.update({k: counts.get(k, 0) + sum(row["k"] == k for row in batch) for k in range(3)})
+            h.crash_at(stage, when)
+            with pytest.raises(Crashed):
+                h.batch({"rows": batch})
+            h.restart()
+        assert sorted((row["k"], (row["v"], row["p"])) for row in rows_of(tmp_path / "newest")) == sorted(
+            newest.items()
+        )
+        assert sorted((row["k"], row["n"]) for row in rows_of(tmp_path / "counts")) == sorted(counts.items())
+        assert sorted(row["v"] for row in rows_of(tmp_path / "all")) == list(range(10 * len(HOOKS)))
+        versions = {name: DeltaTable(str(tmp_path / name)).version() for name in ("all", "newest", "counts")}
+        assert set(versions.values()) == {len(HOOKS)}, "each batch is one commit, after the one that made the table"
+        (tmp_path / "newest/_delta_log" / f"{len(HOOKS):020}.json").unlink()
+        with pytest.raises(SinkBehind, match="missing are"):
+            h.restart()
