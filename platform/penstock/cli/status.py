@@ -12,6 +12,7 @@ from penstock.cli.outcome import outcome, project_at, show, shown_moment, write_
 
 if TYPE_CHECKING:
     from penstock.checkpoint.log.batch_report import BatchReport, Totals
+    from penstock.runtime.inspect.job_load import LoadReport
     from penstock.runtime.inspect.job_status import JobStatus
 
 __all__ = ["commands"]
@@ -69,6 +70,7 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
     if left:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
     yield from _limits(dict(status.record.get("limits") or {}))
+    yield from _load(status.load)
     if (made := status.record.get("data_checkpoint")) is not None:
         yield from _data_checkpoint(made)
     if status.held:
@@ -107,6 +109,18 @@ def _limits(limits: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "rate", f"{limits['rate']:,.0f} rows a second, by what batches cost"
     if bound := limits.get("bound"):
         yield "limited", ", ".join(f"{source} by {rule}" for source, rule in bound.items())
+
+
+def _load(load: LoadReport) -> Iterator[tuple[str, str]]:
+    """Say how late the newest batch began, and how many cores the newest batches needed."""
+    if load.late_ms:
+        yield "delay", f"the last batch began {load.late_ms:,.0f} ms after its batch time"
+    if load.gc_share:
+        yield "garbage", f"{load.gc_share:.0%} of the time of tasks, in Java"
+    if (needed := load.cores) is not None:
+        noun = "core" if needed.cores == 1 else "cores"
+        rates = f"{needed.offered:,.0f} rows a second arrive, a busy core processes {needed.per_core:,.0f}"
+        yield "cores", f"{needed.cores:,} {noun} needed: {rates}"
 
 
 def _data_checkpoint(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

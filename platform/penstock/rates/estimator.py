@@ -57,10 +57,14 @@ class RateEstimator(Protocol):
         """
 
 
-def learned(estimator: RateEstimator, batch: Measurement) -> float | None:
-    """Feed a batch to an estimator, follow the advice of a cost model as a driver does, and return the new rate."""
-    rate = estimator.compute(*batch)
-    return estimator.adopt() if rate is not None and isinstance(estimator, CostModel) else rate
+def learned(estimator: RateEstimator, batch: Measurement, *, pause_ms: float = 0.0) -> float | None:
+    """Feed a batch to an estimator, follow the advice of a cost model as a driver does, and return the new rate.
+
+    `pause_ms` are the milliseconds of the batch that went into garbage collection, which only a cost model heeds.
+    """
+    if not isinstance(estimator, CostModel):
+        return estimator.compute(*batch)
+    return None if estimator.compute(*batch, pause_ms=pause_ms) is None else estimator.adopt()
 
 
 def replayed(estimator: RateEstimator, batches: Iterable[Measurement]) -> float | None:

@@ -223,11 +223,13 @@ def test_status_for_people_and_for_programs(root):
     owned.append(
         commit(
             0, accounting=counts, staged={"totals": [file]}, watermarks_out={"minutely": 60_000_000}, verdicts=verdicts,
-            held={"totals": [file]}, totals=TOTALS,
+            held={"totals": [file]}, totals=TOTALS, load={"late_ms": 40.4, "waiting": 50, "task_ms": 200, "gc_ms": 10},
         )
     )  # fmt: skip
     owned.append(Release(epoch=1, writer="w1", reason="finished"))
     lines = penstock("status", "orders").stdout.splitlines()
+    assert "delay       the last batch began 40 ms after its batch time" in lines
+    assert "garbage     5% of the time of tasks, in Java" in lines
     assert "in all      9,000 read, 12 quarantined (7 too far in the future), 40 filtered, 3 late" in lines
     assert "warning     most rows were late in 1 batch" in lines
     assert [line.split(maxsplit=1) for line in lines[:3]] == [["job", "orders"], ["state", "finished"], ["epoch", "1"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ class BatchReport:
 
     `output` and `held` count by sink, `late` and `watermarks` are by window step, and `verdicts` count by decision of
     the gates. `staged` are the bytes of the output files, and `fetched` the bytes of state that tasks fetched from HDFS
-    because their machine had no copy.
+    because their machine had no copy. `load` is as in the Commit.
     """
 
     batch: int
@@ -40,6 +40,7 @@ class BatchReport:
     staged: int
     fetched: int
     due: int | None
+    load: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, commit: Commit) -> BatchReport:
@@ -59,6 +60,7 @@ class BatchReport:
             staged=sum(f.size for f in files),
             fetched=commit.written.get("fetched", 0),
             due=min(dues, default=None),
+            load=commit.load,
         )
 
     @property
@@ -87,6 +89,7 @@ class BatchReport:
             "staged_bytes": self.staged,
             "fetched_bytes": self.fetched,
             "next_due": moment(self.due),
+            "load": dict(self.load),
         }
 
 

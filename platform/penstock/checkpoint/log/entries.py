@@ -154,6 +154,9 @@ class Commit(EntryBase):
     `zero` is the job's zero time, `watermarks_in` what each step closed by, `written` bytes by kind. `snapshots` is
     the newest data checkpoint of each step: its segments, and those since, are all that `state` reads. `totals` are the
     sums of `accounting` over all batches that this one's state comes from.
+    `load` has what is known of how busy the job is. `late_ms` is how much later than its batch time the batch began.
+    `waiting` are the rows of live sources that waited as it was planned. `task_ms` is the time of Spark's tasks, summed
+    over cores, and `gc_ms` the part of it in which Java collected garbage.
     """
 
     kind: Literal["commit"] = "commit"
@@ -176,6 +179,7 @@ class Commit(EntryBase):
     written: dict[str, int] = {}
     snapshots: dict[str, SnapshotRef] = {}
     totals: dict[str, dict[str, int]] = {}
+    load: dict[str, float] = {}
 
 
 class Restore(EntryBase):

@@ -69,6 +69,7 @@ def decide(
         "accounting": outcome.accounting,
         "totals": totals(before.totals if before is not None else {}, outcome),
         "written": outcome.written,
+        "load": outcome.load,
     }
     return CommitDraft(fields=fields, stopped=stopped)
 

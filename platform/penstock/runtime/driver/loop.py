@@ -33,7 +33,6 @@ from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved
 from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
 from penstock.quality.held.release import keep_held
-from penstock.runtime.driver.admission import Admitted, Backlogs
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import (
@@ -47,7 +46,7 @@ from penstock.runtime.driver.next_batch import (
 )
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
 from penstock.runtime.driver.publishing import origin_of, publish_patiently
-from penstock.runtime.driver.rate_control import PAUSE, RateControl
+from penstock.runtime.driver.rate_control import RateControl
 from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
@@ -233,16 +232,11 @@ class Driver:
             now=now,
             target=self._target,
             drain=self.draining,
-            admit=self._admit,
+            admit=partial(self._rates.admit, limits=self.settings.limits(), draining=self.draining),
             epoch=owned.epoch,
             writer=owned.writer,
             since=self._since,
         )
-
-    def _admit(self, backlogs: Backlogs, elapsed: int | None) -> Admitted:
-        """Return how far a batch reads that many microseconds after the last; a drain reads on in spite of a pause."""
-        limits = self.settings.limits()
-        return self._rates.admit(backlogs, elapsed, limits.without(PAUSE) if self.draining else limits)
 
     def _now(self) -> int:
         return self._ticks.now(self.clock, self.trigger, self.last_time)
@@ -323,6 +317,7 @@ class Driver:
             self.engine.sink(sink).refuse_values(files)
         for sink, files in decision.fields["held"].items():
             keep_held(self.engine.sink(sink).staging, self.janitor.root / "staged" / sink, files)
+        decision.fields["load"] |= self._rates.load_of(decision.fields["batch"])
         commit = Commit(
             epoch=owned.epoch,
             writer=owned.writer,

@@ -18,17 +18,17 @@ from penstock.runtime.driver.admission import Admitted, Backlogs, Pace, admit
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
 
-__all__ = ["FIRST_BATCH", "PAUSE", "TARGET", "RateControl", "RatePolicy"]
+__all__ = ["FIRST_BATCH", "TARGET", "RateControl", "RatePolicy"]
 
 log = structlog.get_logger()
 
 FIRST_BATCH = 10_000
 """Rows a second and partition before there is an estimate (SEMANTICS 8.3)."""
-PAUSE = frozenset({"paused"})
-"""The name of the limit that a drain does not heed: it has to reach an end."""
 TARGET = 10 * 1_000_000
 """Microseconds that a batch of a job without an interval aims at: long beside the fixed cost, short to recover."""
 
+_PAUSE = frozenset({"paused"})
+"""The name of the limit that a drain does not heed: it has to reach an end."""
 _FIRST_SECONDS = 1.0
 """What the first batch of a job without ticks may read of a hard limit of rows a second."""
 
@@ -67,15 +67,26 @@ class RateControl(Listener):
         self._ticks = trigger.interval is not None
         self._own_ms = (policy.target if trigger.interval is None else trigger.interval) / 1_000
         self._interval_ms = self._own_ms
-        live = frozenset(node.name for node in graph.sources if node.source.live)
-        self._sources = live if policy.estimator is not None else frozenset[str]()
+        self._live = frozenset(node.name for node in graph.sources if node.source.live)
+        self._sources = self._live if policy.estimator is not None else frozenset[str]()
         self._estimator = self._new_estimator()
         self._rate: float | None = None
         self._began: tuple[int, float, int] | None = None
+        self._load: dict[str, float] = {}
+        self._waiting = 0
 
-    def admit(self, backlogs: Backlogs, elapsed: int | None, limits: Limits) -> Admitted:
-        """Return how far a batch reads within hard limits, so many microseconds after the one before."""
+    def admit(self, backlogs: Backlogs, elapsed: int | None, limits: Limits, *, draining: bool = False) -> Admitted:
+        """Return how far a batch reads within hard limits, so many microseconds after the one before.
+
+        A drain reads on in spite of a pause.
+        """
+        self._waiting = sum(w.rows for name in self._live & {*backlogs} for w in backlogs[name].values())
+        limits = limits.without(_PAUSE) if draining else limits
         return admit(backlogs, limits, self.pace(elapsed), rates=self._limits)
+
+    def load_of(self, batch: int) -> dict[str, float]:
+        """Return how late a batch began, milliseconds, and the rows that waited; nothing of another driver's batch."""
+        return dict(self._load) if self._began is not None and self._began[0] == batch else {}
 
     def pace(self, elapsed: int | None = None) -> Pace:
         """Return the rates of the next batch, so many microseconds after the one before; None for the first."""
@@ -103,22 +114,25 @@ class RateControl(Listener):
             self._note_interval()
 
     def on_batch_submitted(self, offsets: Offsets) -> None:
-        """Note when a batch begins."""
-        self._began = (offsets.batch, self._clock.monotonic(), self._clock.wall())
+        """Note when a batch begins, and how late that is: without ticks it is never late."""
+        wall = self._clock.wall()
+        self._began = (offsets.batch, self._clock.monotonic(), wall)
+        late_ms = max(0.0, (wall - offsets.time) / 1_000) if self._ticks else 0.0
+        self._load = {"late_ms": round(late_ms, 3), **({"waiting": self._waiting} if self._live else {})}
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Learn from a batch; one that another driver began is not measured, because its time is not known."""
         began, self._began = self._began, None
         if self._estimator is None or began is None or began[0] != commit.batch:
             return
-        _, monotonic, wall = began
+        _, monotonic, _ = began
         measured = Measurement(
             self._clock.wall() / 1_000,
             self._rows(commit),
             (self._clock.monotonic() - monotonic) * 1_000,
-            max(0.0, (wall - commit.time) / 1_000) if self._ticks else 0.0,
+            self._load["late_ms"],
         )
-        rate = learned(self._estimator, measured)
+        rate = learned(self._estimator, measured, pause_ms=measured.processing_ms * _gc_share(commit))
         self._rate = self._rate if rate is None else rate
         self._note_interval()
 
@@ -134,7 +148,9 @@ class RateControl(Listener):
 
     def _measured(self, commit: Commit) -> Measurement:
         """Return what the log tells of a batch: its stages up to the Commit, which are most of its time."""
-        return Measurement(commit.time / 1_000, self._rows(commit), sum(commit.timings.values()), 0.0)
+        return Measurement(
+            commit.time / 1_000, self._rows(commit), sum(commit.timings.values()), commit.load.get("late_ms", 0.0)
+        )
 
     def _note_interval(self) -> None:
         """Read the interval that rates are for, which a cost model lengthens (SEMANTICS 8.4).
@@ -147,3 +163,9 @@ class RateControl(Listener):
         seconds, before = self._estimator.interval_ms / 1_000, self._interval_ms / 1_000
         log.warning("rates.interval", seconds=seconds, before=before, fixed_ms=round(self._estimator.fixed_ms, 1))
         self._interval_ms = self._estimator.interval_ms
+
+
+def _gc_share(commit: Commit) -> float:
+    """Return the part of the tasks' time in which Java collected garbage; 0 where it is not known."""
+    tasks = commit.load.get("task_ms", 0.0)
+    return min(1.0, commit.load.get("gc_ms", 0.0) / tasks) if tasks > 0 else 0.0

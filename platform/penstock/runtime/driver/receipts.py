@@ -38,6 +38,8 @@ class BatchReceipts:
 
     `fetched` are those of state that a task did not find where it ran, and that came from HDFS; not there if none did.
     """
+    load: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of all tasks, `task_ms`, and of those in garbage collection, `gc_ms`; empty if Spark did not say."""
 
 
 def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = ()) -> BatchReceipts:
@@ -66,15 +68,21 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
             case "measured":
                 outcome.measured.setdefault(receipt["check"], []).append(receipt["partial"])
                 outcome.accounting[f"check:{receipt['check']}"]["in"] += receipt["rows"]
+            case "load":
+                outcome.load = {name: receipt[name] for name in ("task_ms", "gc_ms")}
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
-    for receipt in initial:  # stands where the batch has changed nothing of it
-        if receipt["manifest"] is None:
-            continue
+    for receipt in initial:
+        _initial(outcome, receipt)
+    return outcome
+
+
+def _initial(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
+    """Take initial state of a partition, which the batch replaces where it has changed any of it."""
+    if receipt["manifest"] is not None:
         ref = ManifestRef(**receipt["manifest"])
         outcome.state.setdefault(receipt["step"], {}).setdefault(str(receipt["partition"]), ref)
         outcome.written["segments"] += receipt["written"]
-    return outcome
 
 
 def check_accounting(

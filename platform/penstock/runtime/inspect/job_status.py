@@ -20,6 +20,7 @@ from penstock.errors import EXIT_RETRY, CheckpointCorrupt, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
 from penstock.runtime.driver.ownership import FAILED
+from penstock.runtime.inspect.job_load import LoadReport, load_report
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs
 from penstock.runtime.process.takeover_policy import HolderName
@@ -156,6 +157,7 @@ class JobStatus:
     held: tuple[int, ...] = ()
     moved_to: str | None = None
     error: Mapping[str, Any] | None = None
+    load: LoadReport = field(default_factory=LoadReport)
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON values."""
@@ -177,6 +179,7 @@ class JobStatus:
             "limits": self.record.get("limits"),
             "stage": self.record.get("stage"),
             "data_checkpoint": self.record.get("data_checkpoint"),
+            **self.load.to_json(),
             "heartbeat_age": self.heartbeat_age,
             "held": list(self.held),
             "moved_to": self.moved_to,
@@ -275,6 +278,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         held=tuple(sorted(held)),
         moved_to=view.last.to if isinstance(view.last, Moved) else None,
         error=error,
+        load=load_report(recovered.kept),
     )
 
 

@@ -30,6 +30,7 @@ from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
 from penstock.runtime.spark.errors import error_of
 from penstock.runtime.spark.state_loader import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
+from penstock.runtime.spark.task_time import TaskTime
 from penstock.runtime.tasks.batch_context import PROPERTY, BatchContext, told
 from penstock.runtime.tasks.gates import UNIT
 from penstock.runtime.tasks.partition_state import PartitionState
@@ -76,6 +77,7 @@ class SparkEngine:
             for node in graph.sinks
         }
         self._prepared = False
+        self._task_time = TaskTime(spark.sparkContext)
 
     @property
     def folders(self) -> list[CheckpointFolder]:
@@ -155,6 +157,11 @@ class SparkEngine:
 
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts; the first loads the initial state before."""
+        receipts = self._receipts(facts)
+        spent = self._task_time.since_last()
+        return receipts if spent is None else [*receipts, {"kind": "load", "task_ms": spent[0], "gc_ms": spent[1]}]
+
+    def _receipts(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         if facts.begins is None or not self._initial:
             return self._collect(self._frame_of(facts), facts)
         # As if each key's last row had come at the job's zero time, when no watermark had been seen.

@@ -7,9 +7,11 @@ import pytest
 from penstock import Job, seconds
 from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.rates import Constant, CostModel
+from penstock.rates.limits import Limits
 from penstock.runtime.driver.rate_control import RateControl, RatePolicy
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
+from penstock.sources.backlog import Waiting
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import AsFastAsPossible, FixedInterval
 
@@ -184,6 +186,46 @@ def test_a_restart_resumes_with_the_interval_that_the_log_calls_for():
     control = control_of(Clock(), COSTS)
     control.on_takeover(SimpleNamespace(kept=tuple(commits)))
     assert control.pace().seconds == 2.0
+
+
+def test_the_load_of_a_batch_is_its_delay_and_what_waited():
+    """For the Commit: measured as it begins, and not of a batch that another driver began."""
+    clock = Clock(5 * S)
+    control = control_of(clock, RatePolicy())
+    backlogs = {"s0": {"a": Waiting.of_rows(0, 30), "b": Waiting.of_rows(5, 9)}}
+    control.admit(backlogs, None, Limits())
+    control.on_batch_submitted(offsets_of(7, 5 * S - 250_000))
+    clock.now += 400_000
+    assert control.load_of(7) == {"late_ms": 250.0, "waiting": 34}
+    assert control.load_of(8) == {}
+    replay = control_of(clock, COSTS, source=MemorySource("x int"), trigger=AsFastAsPossible())
+    replay.admit(backlogs, None, Limits())
+    replay.on_batch_submitted(offsets_of(7, 4 * S))
+    assert replay.load_of(7) == {"late_ms": 0.0}
+
+
+def test_a_drain_reads_on_in_spite_of_a_pause():
+    """It has to reach an end (SEMANTICS 1.5)."""
+    control = control_of(Clock(), RatePolicy())
+    backlogs = {"s0": {"a": Waiting.of_rows(0, 30)}}
+    assert control.admit(backlogs, None, Limits(paused=True)).paused
+    assert control.admit(backlogs, None, Limits(paused=True), draining=True).ends == {"s0": {"a": 30}}
+
+
+def test_a_batch_that_collected_garbage_ends_growth():
+    """SEMANTICS 8.4: by the share of its tasks' time, from the Commit."""
+    rates = []
+    for gc_ms in (0.0, 250.0):
+        clock = Clock()
+        control = control_of(clock, COSTS)
+        for batch, rows in enumerate([1_000, 1_200]):
+            time = clock.now
+            control.on_batch_submitted(offsets_of(batch, time))
+            clock.now += 300_000
+            load = {"task_ms": 500.0, "gc_ms": gc_ms}
+            control.on_batch_completed(commit_of(batch, time, rows).model_copy(update={"load": load}))
+        rates.append(control.pace().rate)
+    assert rates == [4_800, 1_200]
 
 
 def test_max_rate_belongs_behind_a_source_and_is_a_number():
