@@ -81,6 +81,15 @@ def test_the_page_of_a_job_says_it_all(full):
         assert phrase in text, phrase
 
 
+def test_the_page_of_a_job_says_how_many_cores_it_needs(site):
+    """1,000 rows a second arrive, and cost a second and a half of a core (decision 125)."""
+    counts, load = {"source:orders": {"read": 1_000}}, {"late_ms": 40.4, "waiting": 1_000, "task_ms": 1_500.0}
+    site.batches(3, apart=SECOND, accounting=counts, load=load)
+    text = site.text("/jobs/orders")
+    assert "1,000 rows a second arrive, and a busy core processes 667: the job needs 2 cores." in text
+    assert "The last batch began 40 ms late." in text
+
+
 def test_the_page_of_a_job_warns_of_wrong_clocks(site):
     """F44: rows in all beside the newest batch, and in how many batches most rows were late."""
     late, batches = {"rows": 900, "late": 800}, {"batches": 9, "mostly_late": 8}
