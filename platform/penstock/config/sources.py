@@ -4,8 +4,8 @@
 is what code can say, and a source that is added to `penstock.sources` is there for files as well.
 
 - Texts, numbers, lists and tables are as TOML has them.
-- An enum is the text of its value, a Duration "10 seconds".
-- A class with `parse` is the text that this method reads.
+- An enum, or a Literal of some of its members, is the text of a value. A Duration is "10 seconds".
+- A class with `parse` is the text that this method reads. One among several types has an `example` of such a text.
 - A path counts from the root of the project, unless it is a URL.
 - Another class, such as a Format, is a table with a `kind` of its own.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
+from enum import Enum, EnumType
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -174,6 +174,9 @@ def _in_file(hint: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return Annotated[(_in_file(inner[0]), *inner[1:])]
+    if members := _members(hint):
+        by_value = {member.value: member for member in members}
+        return Annotated[Literal[tuple(by_value)], AfterValidator(by_value.__getitem__)]
     if origin in (UnionType, Union):
         given = [one for one in inner if one is not NoneType]
         kind = _in_file(given[0]) if len(given) == 1 else _any_of(given)
@@ -185,8 +188,6 @@ def _in_file(hint: Any) -> Any:
         return list[str if inner[0] is str else _in_file(inner[0])]  # type: ignore[misc]
     if hint in _SIMPLE or not isinstance(hint, type):
         return _SIMPLE.get(hint, hint)
-    if issubclass(hint, Enum):
-        return Annotated[Literal[tuple(member.value for member in hint)], AfterValidator(hint)]
     if hasattr(hint, "parse"):
         return Annotated[hint, parsed(hint.parse)]
     return Annotated[Any, PlainValidator(lambda table: _read(table, kinds_of(hint)))]
@@ -196,7 +197,7 @@ def _any_of(hints: Sequence[Any]) -> Any:
     """Return the type of what a file says for one of several types: the first that takes it."""
     if set(hints) == {str, Path}:
         return _in_file(Path)
-    adapters = [TypeAdapter(_in_file(hint), config=_STRICT) for hint in hints]
+    adapters = [_adapter(hint) for hint in hints]
     classes = [hint for hint in hints if isinstance(hint, type) and not issubclass(hint, Enum | datetime)]
 
     def read(value: Any) -> Any:
@@ -210,9 +211,23 @@ def _any_of(hints: Sequence[Any]) -> Any:
     return Annotated[Any, PlainValidator(read)]
 
 
+def _members(hint: Any) -> Sequence[Enum]:
+    """Return the members of an enum, or those that a Literal names; none of anything else."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return list(hint) if isinstance(hint, EnumType) else ()
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    # What a class reads by itself has no configuration of pydantic's.
+    return TypeAdapter(_in_file(hint), config=None if hasattr(hint, "parse") else _STRICT)
+
+
 def _shown_type(hint: Any) -> str:
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return " or ".join(repr(member.value) for member in hint)
+    if members := _members(hint):
+        return " or ".join(repr(member.value) for member in members)
+    if hasattr(hint, "parse"):
+        return f"text such as {hint.example!r}"
     return {str: "text", int: "a whole number", datetime: "a time with a zone"}.get(hint, "a table")
 
 

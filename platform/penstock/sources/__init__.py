@@ -1,14 +1,23 @@
 """Read rows that can be read again."""
 
-from penstock.graph.policies import Afterwards, BadRecord, OnEnd, OnGap, OnMissingColumn, OnNewColumn, OnUnreadable
+from penstock.graph.policies import (
+    Afterwards,
+    BadRecord,
+    OnEnd,
+    OnGap,
+    OnMissingColumn,
+    OnNewColumn,
+    OnUnreadable,
+)
 from penstock.sources.file.formats import Parquet
 from penstock.sources.file.reader import bytes_, files
 from penstock.sources.file.source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
-from penstock.sources.kafka import Kafka, Start
+from penstock.sources.kafka import Kafka
 from penstock.sources.memory import MemorySource
 from penstock.sources.rate import Rate
 from penstock.sources.replay import FileReplay
+from penstock.sources.starts import Start, Version, version
 
 __all__ = [
     "Afterwards",
@@ -31,6 +40,8 @@ __all__ = [
     "Raw",
     "Start",
     "Text",
+    "Version",
     "bytes_",
     "files",
+    "version",
 ]

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import structlog
@@ -22,8 +21,9 @@ from penstock.sources.base import Ends, PartitionNames, Position, Source, Span, 
 from penstock.sources.formats import Format
 from penstock.sources.kafka_brokers import Brokers, Offsets, Partition, Topic
 from penstock.sources.kafka_tasks import MAX_RECORD, METADATA, KafkaTaskReader, partition_name, partition_names
+from penstock.sources.starts import Start
 
-__all__ = ["Kafka", "Start"]
+__all__ = ["Kafka"]
 
 _log = structlog.get_logger(__name__)
 _INTERNAL = "__"
@@ -33,13 +33,6 @@ _OURS = frozenset(
     | {"enable.partition.eof", "auto.offset.reset", "isolation.level"}
 )
 """Settings that the source gives by itself, or that would change what a range means."""
-
-
-class Start(Enum):
-    """Where a job begins that has no position: at the earliest records that are there, or after the latest."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +72,7 @@ class Kafka(Source):
     format: Format
     pattern: str | None = None
     partitions: Mapping[str, Sequence[int]] | None = None
-    start: Start | datetime | Mapping[tuple[str, int] | str, int] = Start.EARLIEST
+    start: Literal[Start.EARLIEST, Start.LATEST] | datetime | Mapping[tuple[str, int] | str, int] = Start.EARLIEST
     with_columns: Sequence[str] = ()
     on_gap: OnGap = OnGap.FAIL
     on_bad_record: BadRecord = BadRecord.QUARANTINE
@@ -115,6 +108,8 @@ class Kafka(Source):
     def _check_start(self) -> None:
         if not isinstance(self.start, Start | datetime | Mapping):
             raise ConfigError(f"start={self.start!r} is no Start, datetime or mapping of (topic, partition) to offset")
+        if isinstance(self.start, Start) and self.start not in (Start.EARLIEST, Start.LATEST):
+            raise ConfigError(f"start={self.start} is for tables; a topic begins at EARLIEST, LATEST, or a time")
         if isinstance(self.start, datetime) and (self.start.tzinfo is None or self.start.timestamp() < 0):
             raise ConfigError(f"start={self.start} has no time zone, or is before 1970")
         for at in self.start if isinstance(self.start, Mapping) else ():
