@@ -51,7 +51,7 @@ CONTENT = {
     "penstock.windows": "The windows: `Tumbling` and `Sliding`",
     "penstock.state": "State functions: the state of a key, TTL, timers, the error policy. `read` returns the state of any step as a table",
     "penstock.quality": "The policies of a quality gate",
-    "penstock.sources": "Where rows come from: topics of Kafka, the files of a folder, a file that is replayed, or memory",
+    "penstock.sources": "Where rows come from: topics of Kafka, the files of a folder, a Delta table, a file that is replayed, or memory",
     "penstock.sinks": "Where rows go: tables, topics, files, a function, the console, or memory",
     "penstock.rates": "Rate estimators, and the division of a rate among partitions",
     "penstock.testing": "The Harness, which runs a job batch by batch in a test",

@@ -28,10 +28,10 @@ class SourceChanged(SourceError):
 
 
 class ReadOtherwise(SourceChanged):
-    """A file is read in another order, or with other columns, than up to the job's position."""
+    """A source is read in another order, or with other columns, than up to the job's position."""
 
     code = "PEN-SRC-005"
-    remedy = "Set order_by, schema and nulls as they were, or read the file from its beginning with --from empty."
+    remedy = "Set order_by, schema, nulls and changes as they were, or read from the beginning with --from empty."
 
 
 class ReadByOtherRules(SourceChanged):
@@ -175,10 +175,10 @@ class InputUnreadable(FileUnreadable):
 
 
 class ColumnsForgotten(SourceChanged):
-    """The first file of a folder has other columns than the one that the job took its columns from."""
+    """A folder or a table has other columns than those that the job took from it at its first start."""
 
     code = "PEN-SRC-025"
-    remedy = "Give the format the columns that the message names, as DDL."
+    remedy = "Name the columns: those of files as DDL of their format, those of a table with columns=."
 
 
 class RateChanged(SourceChanged):
@@ -186,6 +186,33 @@ class RateChanged(SourceChanged):
 
     code = "PEN-SRC-026"
     remedy = "Set rows_per_second, ramp and partitions as they were, or read from the beginning with --from empty."
+
+
+class TableReplaced(SourceChanged):
+    """A Delta table is at the path of one that the job has read, and is another."""
+
+    code = "PEN-SRC-027"
+    remedy = "Read the new table from its beginning with --from empty, or give the job the old one back."
+
+
+class RowsRewritten(SourceChanged):
+    """A version of a Delta table deletes or updates rows, and the job reads new rows only."""
+
+    code = "PEN-SRC-028"
+    remedy = (
+        "Pass over such versions with on_rewrite=OnRewrite.SKIP, or read the change data feed with changes=True and "
+        "--from empty."
+    )
+
+
+class TableUnreadable(SourceError, ValueError):
+    """A Delta table is written in a way that the source does not read."""
+
+    code = "PEN-SRC-029"
+    remedy = (
+        "Change the setting of the table that the message names. Deletion vectors go by REORG TABLE … APPLY (PURGE), a "
+        "change data feed comes by delta.enableChangeDataFeed, from the next version on."
+    )
 
 
 class DecoderFailed(UserFunctionError, SourceError):

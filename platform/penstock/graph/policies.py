@@ -16,6 +16,7 @@ __all__ = [
     "OnGap",
     "OnMissingColumn",
     "OnNewColumn",
+    "OnRewrite",
     "OnUnreadable",
 ]
 
@@ -95,6 +96,13 @@ class OnMissingColumn(Enum):
     FAIL = "fail"
     QUARANTINE = "quarantine"
     NULLS = "nulls"
+
+
+class OnRewrite(Enum):
+    """The policy for a version of a table that deletes or updates rows, where only new rows are read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
 
 
 class OnUnreadable(Enum):

@@ -7,8 +7,10 @@ from penstock.graph.policies import (
     OnGap,
     OnMissingColumn,
     OnNewColumn,
+    OnRewrite,
     OnUnreadable,
 )
+from penstock.sources.delta.source import DeltaTable
 from penstock.sources.file.formats import Parquet
 from penstock.sources.file.reader import bytes_, files
 from penstock.sources.file.source import Files
@@ -25,6 +27,7 @@ __all__ = [
     "Avro",
     "BadRecord",
     "Csv",
+    "DeltaTable",
     "FileReplay",
     "Files",
     "Json",
@@ -34,6 +37,7 @@ __all__ = [
     "OnGap",
     "OnMissingColumn",
     "OnNewColumn",
+    "OnRewrite",
     "OnUnreadable",
     "Parquet",
     "Rate",

@@ -1,0 +1,1 @@
+"""Read Delta tables by the versions of their logs."""
