@@ -43,7 +43,7 @@ settings.register_profile("penstock", deadline=None, print_blob=True, max_exampl
 settings.load_profile("penstock")
 
 # Suites that test modules subclass; their asserts tell as much as those of test modules.
-pytest.register_assert_rewrite("sink_contract", "source_contract")
+pytest.register_assert_rewrite("penstock.testing.sink_contract", "penstock.testing.source_contract")
 
 # What a test module names when its tests start Spark, or use the session that is there.
 _STARTS_SPARK = {"Harness", "SparkSession"}

@@ -1,6 +1,6 @@
 """What every sink promises the driver loop (sinks/base.py; SEMANTICS 9.4).
 
-The suites are in tests/support/sink_contract.py; here every sink of Penstock runs those for what it can do.
+The suites are those of penstock.testing.sink_contract; here every sink of Penstock runs those for what it can do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every source promises the driver loop and the tasks (sources/base.py; SEMANTICS 1.5, 9.1).
 
-The suite is `SourceContract` in tests/support; here every source of Penstock runs it, and one that Spark reads.
+The suite is `SourceContract` of penstock.testing; here every source of Penstock runs it, and one that Spark reads.
 """
 
 from __future__ import annotations

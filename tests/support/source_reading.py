@@ -1,4 +1,4 @@
-"""Ask sources as the driver does: what waits, divided and clamped, is a position; and read files as tasks do."""
+"""Read files as tasks do, and ask sources as the driver does."""
 
 from __future__ import annotations
 
@@ -6,25 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.sources.backlog import Ends, ReadLimit, clamp, divide
-from penstock.sources.base import Position, SourceReader
 from penstock.sources.replay import ReplayReader
+from penstock.testing.source_contract import end_of_batch, newest
 
 __all__ = ["csv", "end_of_batch", "newest", "rows"]
-
-
-def end_of_batch(
-    reader: SourceReader, after: Position | None, limit: ReadLimit | None = None, target: Ends | None = None
-) -> Position:
-    """Return how far the batch behind a position reads."""
-    backlog = reader.backlog(after)
-    within = backlog if target is None else clamp(backlog, target)
-    return dict(reader.position(after, divide(within, limit or ReadLimit())))
-
-
-def newest(reader: SourceReader, after: Position | None = None) -> Ends:
-    """Return how far each partition can be read now, as where a run fixes its end."""
-    return {name: waiting.latest for name, waiting in reader.backlog(after).items()}
 
 
 def csv(tmp_path: Path, text: str) -> Path:

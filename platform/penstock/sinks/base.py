@@ -16,7 +16,7 @@ A sink of your own is one module. It has a class that says where rows go, and a 
 
 What a sink can do is said by its type, so that nothing is opened to learn it: the attributes of `Sink`, and the bases
 `SchemaCheckingSink`, `CreatingSink` and `TruncatableSink`. No method is looked for by its name.
-Beside it there is a line in `sinks/__init__.py`, and a test module. `tests/support/sink_contract.py` has this contract
+Beside it there is a line in `sinks/__init__.py`, and a test module. `penstock.testing.sink_contract` has this contract
 as tests, which the test module subclasses.
 
 The order of a run, all on the driver, none of it in tasks:

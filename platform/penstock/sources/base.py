@@ -21,7 +21,7 @@ the third:
     class NumbersInTask(TaskReader):
         def read(self, span, split, splits): ...  # yield tables: the schema's columns, then HIDDEN
 
-Beside it there is a line in `sources/__init__.py`, and a test module. `tests/support/source_contract.py` has this
+Beside it there is a line in `sources/__init__.py`, and a test module. `penstock.testing.source_contract` has this
 contract as tests, which the test module subclasses.
 
 A partition is what a source reads in order: a partition of a topic, a folder, a table, a receiver. It has a name for as
