@@ -23,7 +23,9 @@ _PATIENCE = 600
 _GRACE = 3_600.0
 """Seconds after which nobody writes a temporary file any more."""
 _TEMP = re.compile(r"\.tmp-[0-9a-f]{32}")
-_PLAIN_WRITER = 2
+_PLAIN_WRITER = 3
+_FEATURES = {"appendOnly", "checkConstraints", "invariants", "timestampNtz"}
+"""Features of writers that a checkpoint of the log has nothing to do with."""
 
 
 class LogFolding:
@@ -69,7 +71,9 @@ def _fold(path: str) -> None:
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
-    if table.protocol().min_writer_version > _PLAIN_WRITER:
+    protocol = table.protocol()
+    features = set(protocol.writer_features or ())
+    if protocol.min_writer_version > _PLAIN_WRITER and not (features and features <= _FEATURES):
         return  # it has become a table that delta-rs must not write; who made it one folds it
     table.create_checkpoint()
     log = Path(path) / "_delta_log"

@@ -310,13 +310,15 @@ def test_a_table_that_was_changed_under_a_stream_is_told(table: Upserts) -> None
     assert table.left() == set()
 
 
-def test_the_log_is_folded_now_and_then(table: Upserts) -> None:
-    """Decision 49: as for rows that are added."""
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us")], ids=["plain", "a feature for moments"])
+def test_the_log_is_folded_now_and_then(kind: pa.DataType, tmp_path: Path) -> None:
+    """Decision 49: as for rows that are added; also where the table has a feature that an upsert takes."""
+    table = Upserts(tmp_path, pa.schema([("k", pa.int64()), ("v", kind)])).made()
     DeltaTable(str(table.path)).alter.set_table_properties({"delta.checkpointInterval": "3"})
     publisher = table.publisher()
     assert isinstance(publisher, module.UpsertPublisher)
     for number in range(4):
-        publisher.publish(table.batch(number, (number % 2, "a", number)))
+        publisher.publish(table.batch(number, (number % 2, number)))
     publisher._folding.wait()
     assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
-    assert table.shown() == [(0, "a", 2), (1, "a", 3)]
+    assert [row[0] for row in table.shown()] == [0, 1]
