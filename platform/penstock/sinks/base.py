@@ -15,7 +15,7 @@ A sink of your own is one module. It has a class that says where rows go, and a 
         def version(self, app): ...                     # the newest batch of the app that is visible
 
 What a sink can do is said by its type, so that nothing is opened to learn it: the attributes of `Sink`, and the bases
-`SchemaCheckingSink`, `CreatingSink` and `TruncatableSink`. No method is looked for by its name.
+`SchemaCheckingSink`, `CreatingSink`, `TruncatableSink` and `MaintainedSink`. No method is looked for by its name.
 Beside it there is a line in `sinks/__init__.py`, and a test module. `penstock.testing.sink_contract` has this contract
 as tests, which the test module subclasses.
 
@@ -44,6 +44,8 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 
 __all__ = [
     "CreatingSink",
+    "MaintainedSink",
+    "Needed",
     "Origin",
     "Publication",
     "Publisher",
@@ -52,6 +54,7 @@ __all__ = [
     "Staged",
     "Target",
     "TruncatableSink",
+    "Upkeep",
 ]
 
 
@@ -118,6 +121,32 @@ class Target:
     def has(self, batch: int) -> bool:
         """Return whether a batch of the app was published by then, as far as its number tells."""
         return self.batch is not None and batch <= self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """What the log of a job needs of a sink, besides what the sink shows.
+
+    `staged` are the files that Commits name, relative to the staging folder. `targets` are the batches that a restore
+    may truncate the sink to.
+    """
+
+    staged: frozenset[str] = frozenset()
+    targets: Sequence[Target] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What the upkeep of a sink has done: small files `joined` into `made`, and files `deleted` with their `size`.
+
+    `left_alone` is why nothing was done, empty where something could be.
+    """
+
+    joined: int = 0
+    made: int = 0
+    deleted: int = 0
+    size: int = 0
+    left_alone: str = ""
 
 
 class Publisher(Protocol):
@@ -251,4 +280,16 @@ class TruncatableSink(Sink):
         The owner of the log calls it at its start, after the Restore, and again if it died before a Commit followed.
         The publisher is opened again afterwards. `newest` is the highest batch that the log knew when it was read.
         Raises CannotTruncate where the target has a later batch, or somebody else has written to it since.
+        """
+
+
+class MaintainedSink(Sink):
+    """A sink whose target is kept small: small files are joined, and files that nothing needs are deleted."""
+
+    @abstractmethod
+    def maintain(self, needed: Needed, *, now: float) -> Upkeep:
+        """Do what is due, beside a job that may run; `now` in seconds since 1970.
+
+        A command calls it for a log without damage. Readers see the same rows before and after. Who reads the target as
+        a stream gets no row again. It leaves what another program overtakes to the next time.
         """

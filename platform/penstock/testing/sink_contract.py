@@ -21,6 +21,7 @@ from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotTruncate, PenstockError, SinkAhead, SinkSchemaMismatch
 from penstock.sinks.base import (
     CreatingSink,
+    MaintainedSink,
     Publication,
     Publisher,
     SchemaCheckingSink,
@@ -110,6 +111,7 @@ class SinkContract:
         abilities = {
             SchemaCheckingSink: {"check"},
             CreatingSink: {"create"},
+            MaintainedSink: {"maintain"},
             TruncatableSink: {"find_version", "truncated", "put_back"},
         }
         for base, methods in abilities.items():
