@@ -39,7 +39,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("checkpoint", "time", "kafka", "avro"),
     ("rates",),  # below the sources, which divide by it, and above the triggers, which its simulator runs by
-    ("state", "sources", "sinks", "receivers"),
+    ("receivers",),  # below the sources, which read what they have kept
+    ("state", "sources", "sinks"),
     ("operators", "quality"),
     ("config",),
     ("runtime",),
