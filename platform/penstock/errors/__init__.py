@@ -13,6 +13,7 @@ from __future__ import annotations
 from penstock.errors.checkpoints import *
 from penstock.errors.gates import *
 from penstock.errors.jobs import *
+from penstock.errors.of_receivers import *
 from penstock.errors.of_sinks import *
 from penstock.errors.of_sources import *
 from penstock.errors.root import *

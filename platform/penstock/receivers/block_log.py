@@ -1,0 +1,177 @@
+"""Keep the rows of one receiver in a checkpoint's store, block by block, each durable before it is acknowledged.
+
+    blocks/<receiver>/<epoch>/<number>       a block, or the seal that ends the epoch
+
+Each start of a receiver has an epoch of its own, to which one process writes. A start first seals the epoch before it:
+it creates a seal, exclusively, under the first number that is free there. So a writer of that epoch that is still
+alive, or asleep, finds its next number taken by a seal. It refuses the acknowledgement, and its sender keeps the rows.
+What it had acknowledged before has lower numbers, and is read.
+
+The blocks are a chain. Numbers continue from epoch to epoch, and where a reader finds a seal the chain continues in
+the next epoch with the number that the seal has. The chain is the same for all who read it, so nothing depends on which
+driver is in force. A driver that was fenced and does not know it yet can only end the epoch of a receiver, whose next
+start seals again.
+
+Blocks are deleted from the beginning of the chain. Seals are never deleted: else a writer of long ago could
+create its next block in the hole of the seal.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
+from penstock.errors import BlocksGone, EpochSealed, NotFound
+from penstock.receivers.blocks import Block, Place, Seal, block_file, parse, seal_file
+
+__all__ = ["BEGINNING", "FOLDER", "BlockCursor", "BlockLog", "BlockWriter"]
+
+FOLDER = "blocks"
+BEGINNING = Place(0, 0)
+"""Where the chain of a receiver begins that never ran. Nobody writes to this epoch: it only has a seal."""
+_NAME = re.compile(r"(\d{6,})/(\d{12,})")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLog:
+    """The blocks of one receiver; `store` is the one of the job's checkpoint, `receiver` a name as `orders-0`."""
+
+    store: CheckpointStore
+    receiver: str
+
+    def path(self, place: Place) -> str:
+        """Return the path of a place."""
+        return f"{FOLDER}/{self.receiver}/{place.epoch:06}/{place.number:012}"
+
+    def look(self, place: Place) -> Block | Seal | None:
+        """Return what is at a place; None where nothing is."""
+        path = self.path(place)
+        if not self.store.exists(path):  # what `read` misses may be there: only this answer is trusted
+            return None
+        try:
+            data = self.store.read(path)
+        except NotFound:
+            return None
+        return parse(data, receiver=self.receiver, place=place, path=path)
+
+    def follow(self, start: Place) -> BlockCursor:
+        """Return a reader of the chain from a place on, which is the beginning or one that a reader has reached."""
+        return BlockCursor(self, start)
+
+    def end_epochs(self, known: Place) -> Place:
+        """Seal the chain, and return where a writer begins: an epoch after all that are there.
+
+        `known` is any place of the chain from which on no block is deleted; raises BlocksGone where one is.
+        """
+        self.refuse_hole(known)
+        writer = secrets.token_hex(16)
+        end = self.follow(known)
+        while True:
+            for _ in end:
+                pass
+            wanted = seal_file(self.receiver, end.place, writer=writer)
+            # A block that came first is one more to pass; the seal of another starter is not ours to write after.
+            if create_or_read(self.store, self.path(end.place), wanted) == wanted:
+                return Place(end.place.epoch + 1, end.place.number)
+
+    def listed(self) -> list[Place]:
+        """Return the places that a listing shows, in the order of the chain; a hint only."""
+        start = f"{FOLDER}/{self.receiver}"
+        names = (_NAME.fullmatch(path.removeprefix(f"{start}/")) for path in self.store.list(start))
+        return sorted(Place(int(name[1]), int(name[2])) for name in names if name is not None)
+
+    def first(self) -> Place:
+        """Return where the chain begins now: the oldest block that is kept, or the end where none is."""
+        listed = self.listed()
+        for place in listed:
+            match self.look(place):
+                case Block():
+                    return place
+        if not listed:
+            return BEGINNING
+        last = listed[-1]
+        return Place(last.epoch + 1, last.number)
+
+    def refuse_hole(self, place: Place) -> None:
+        """Raise BlocksGone where a place is no end of the chain, but the hole of what was deleted."""
+        if self.look(place) is not None:
+            return
+        beyond = [other for other in self.listed() if other > place]
+        if beyond and self.look(place) is None:
+            raise BlocksGone(
+                f"receiver {self.receiver} has blocks up to {beyond[-1].number:,}, and block {place.number:,} of epoch "
+                f"{place.epoch} is gone",
+                where=self.path(place),
+            )
+
+    def sweep(self, floor: Place) -> int:
+        """Delete the blocks before a place, oldest first, and return how many went; seals stay."""
+        listed = self.listed()
+        # The last one of an epoch that has ended is its seal.
+        last = {place.epoch: place for place in listed}
+        gone = [
+            place for place in listed if place < floor and (place.epoch == floor.epoch or place != last[place.epoch])
+        ]
+        for place in gone:
+            self.store.delete(self.path(place))
+        return len(gone)
+
+
+@dataclass(slots=True)
+class BlockCursor:
+    """Read the chain of a receiver; another iteration resumes where it has grown.
+
+    Attributes:
+        place: The next place to read. Where a cursor has ended, it is the end of the chain.
+    """
+
+    log: BlockLog
+    place: Place
+
+    def __iter__(self) -> Iterator[tuple[Place, Block]]:
+        """Yield the blocks that are there, each with its place."""
+        while (entry := self.log.look(self.place)) is not None:
+            match entry:
+                case Seal():
+                    self.place = Place(self.place.epoch + 1, self.place.number)
+                case Block():
+                    at, self.place = self.place, self.place.next
+                    yield at, entry
+
+
+@dataclass(slots=True)
+class BlockWriter:
+    """Write the blocks of one epoch, one after the other; not for use by several threads.
+
+    Attributes:
+        place: Where the next block goes. What is before it, is durable.
+    """
+
+    log: BlockLog
+    place: Place
+    writer: str = field(default_factory=lambda: secrets.token_hex(16))
+    _begun: bytes | None = None
+    """The block whose outcome is not known."""
+
+    def write(self, stream: bytes, rows: int) -> Place:
+        """Write a block and return its place; it is durable then, and its rows may be acknowledged.
+
+        Where the store does not answer, or the outcome is unknown, its error comes out. The caller writes the same
+        rows again until this returns: they have the number until then.
+
+        Raises EpochSealed where the receiver was started elsewhere since, or other rows had the number: these are not
+        kept.
+        """
+        at = self.place
+        path = self.log.path(at)
+        file = block_file(self.log.receiver, at, writer=self.writer, rows=rows, stream=stream)
+        # Its first try may have been read, and deleted since: other rows would be created in the hole, and lost.
+        is_other = self._begun is not None and self._begun != file
+        self._begun = file
+        if is_other or create_or_read(self.log.store, path, file) != file:
+            raise EpochSealed(f"receiver {self.log.receiver} was started again since", where=path)
+        self.place, self._begun = at.next, None
+        return at

@@ -1,0 +1,14 @@
+"""What goes wrong while senders push rows mends itself by another try, or needs a person (F47)."""
+
+import pytest
+
+from penstock.errors import EXIT_PERSON, EXIT_RETRY, of_receivers
+
+RETRY = {"EpochSealed"}
+LEAVES = [cls for cls in vars(of_receivers).values() if getattr(cls, "__module__", "") == of_receivers.__name__]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
+def test_only_what_another_receiver_takes_is_tried_again(leaf):
+    """Rows that are gone would be gone the next time."""
+    assert leaf.exit_code == (EXIT_RETRY if leaf.__name__ in RETRY else EXIT_PERSON)
