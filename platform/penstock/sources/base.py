@@ -57,6 +57,8 @@ from penstock.time.arrival import PARTITION, POSITION
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.checkpoint.storage.folder import CheckpointFolder
+
 __all__ = [
     "ERROR",
     "HIDDEN",
@@ -64,6 +66,7 @@ __all__ = [
     "POSITION",
     "RAW",
     "WATERMARK",
+    "CheckpointedReader",
     "Ends",
     "FrameReader",
     "PartitionNames",
@@ -208,6 +211,25 @@ class SplitReader(SourceReader):
         """Return the reader that runs inside the tasks; called when the job is planned, once for each use."""
 
 
+class CheckpointedReader(SplitReader):
+    """A reader whose rows are in the checkpoint of the job, because nobody else keeps them."""
+
+    @abstractmethod
+    def keep_in(self, folder: CheckpointFolder, name: str) -> None:
+        """Learn the folder of the job's checkpoint, and the name of the source in the job.
+
+        Called once, right after `Source.open`; the folder may not be there yet, and nothing is written here.
+        """
+
+    @abstractmethod
+    def sweep(self, positions: Sequence[Position]) -> int:
+        """Delete what none of these positions reads on from, and return how many files went.
+
+        Called every so often after a batch. The positions are those of all Commits that are kept or saved, and that
+        have one of this source. What cannot be deleted is tried again by the next call.
+        """
+
+
 class FrameReader(SourceReader):
     """A reader whose rows Spark fetches: a frame for each batch, and so a plan for each batch (FACTS 5)."""
 
@@ -227,6 +249,9 @@ class Source(Protocol):
     """Rows are of about now. Then event times are bounded ahead of the batch time (SEMANTICS 2.7), by an hour."""
     on_end: OnEnd = OnEnd.KEEP_OPEN
     """Whether the end of the source, if it has one, closes all windows (SEMANTICS 2.1)."""
+
+    acknowledged: str | None = None
+    """Of which rows the guarantee speaks, for sources that senders push to; None where each can be read again."""
 
     in_files: bool = True
     """A job's file may describe it, as `[sources.NAME]`, by the arguments of its constructor."""

@@ -8,7 +8,7 @@ may sweep too, beside a driver and with what it read a while ago (decision 35).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
@@ -41,7 +41,7 @@ class Retention:
 
     `root` is the job's checkpoint folder; `keep` how many commits can be restored.
     `pinned_batches` names batches that stay however old they are; `decided_on` says of a held batch whether a decision
-    on it was carried out.
+    on it was carried out. `sweep_sources` deletes what sources keep in the checkpoint and none of these Commits needs.
     """
 
     def __init__(
@@ -51,12 +51,14 @@ class Retention:
         keep: int,
         pinned_batches: Callable[[], set[int]] = set,
         decided_on: Callable[[int], bool] = lambda _: False,
+        sweep_sources: Callable[[Sequence[Commit]], int] = lambda _: 0,
     ) -> None:
         self.root = root
         self.state_folder = root / "state"
         self.keep = keep
         self._pinned_batches = pinned_batches
         self._decided_on = decided_on
+        self._sweep_sources = sweep_sources
         self._kept: dict[int, Commit] = {}
         self._started: Commit | None = None
         self._saves: Saves | None = None
@@ -147,6 +149,7 @@ class Retention:
         return [
             lambda: purge.run(self._compaction, at_most=at_most),
             self._sweep_state,
+            self._sweep_blocks,
             lambda: self._sweep_staged(newest),
         ]
 
@@ -168,6 +171,17 @@ class Retention:
         ]
         return _delete(self.state_folder, left)
 
+    def _sweep_blocks(self) -> int:
+        """Let sources delete what no Commit reads on from; nothing while a named one is not read."""
+        if self._unread or self._lost:
+            return 0
+        return self._sweep_sources(self._needed())
+
+    def _needed(self) -> tuple[Commit, ...]:
+        """Return the Commits that can be restored, or that the job was restored from and no Commit has followed."""
+        started = () if self._started is None else (self._started,)
+        return (*self._kept.values(), *self._saved.values(), *started)
+
     def _read_saves(self, at_most: int) -> None:
         """Read some named checkpoints, the newest first: those that stay unread pin what is older."""
         for name in self._unread[: -at_most - 1 : -1]:
@@ -185,8 +199,7 @@ class Retention:
 
         named: set[str] = set()
         known, self._files = self._files, {}  # a manifest never changes, and most are those of the sweep before
-        started = () if self._started is None else (self._started,)
-        for commit in (*self._kept.values(), *self._saved.values(), *started):
+        for commit in self._needed():
             for step, refs in commit.state.items():
                 for partition, ref in refs.items():
                     folder = f"{step}/{partition}"

@@ -37,7 +37,7 @@ from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.transport import receipts_of
 from penstock.sinks.base import SchemaCheckingSink
 from penstock.sinks.staged_publisher import StagedPublisher
-from penstock.sources.base import FrameReader, SourceReader, Span, SplitReader
+from penstock.sources.base import CheckpointedReader, FrameReader, SourceReader, Span, SplitReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,9 @@ class SparkEngine:
         self.readers: dict[str, SourceReader] = {}
         for source in graph.sources:
             with at_site(source.site):
-                self.readers[source.name] = source.source.open(spark)
+                reader = self.readers[source.name] = source.source.open(spark)
+            if isinstance(reader, CheckpointedReader):
+                reader.keep_in(folder, source.name)
         self._suites = suites
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)

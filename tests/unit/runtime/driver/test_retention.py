@@ -327,3 +327,24 @@ def test_starts_that_fail_one_after_the_other_leave_a_log_that_does_not_grow(
     assert recover(Log(store, stride=16)).problems == ()
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
     assert len(world.table("raw").shown) == len(set(world.table("raw").shown)), "each was known to be shown"
+
+
+@pytest.mark.fault("F30")
+def test_sources_delete_only_what_no_kept_or_saved_commit_reads_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of receivers, which a restore reads again; and nothing while a saved one was not read."""
+    monkeypatch.setattr(retention, "EVERY", 1)
+    asked: list[list[int]] = []
+    world, store = World(root=tmp_path, times=TIMES), Witness()
+    driver = sweeper(world, store)
+    driver.janitor._sweep_sources = lambda commits: asked.append([commit.batch for commit in commits]) or 0
+    for hook in driver.run():
+        if (hook.stage, hook.when, hook.batch) == ("Purge", "after", 2):
+            driver.save("kept")
+    assert asked[:4] == [[0], [0, 1], [1, 2], [2, 3]]
+    assert asked[5] == [4, 5, 2]
+    driver.janitor._lost.add("kept")
+    count = len(asked)
+    driver.janitor._sweep_blocks()
+    assert len(asked) == count
