@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "penstock.windows": (),
     "penstock.state": ("State", "FiredTimer", "OnError", "Timeout", "idle", "event_time", "EVENT", "BATCH", "read"),
     "penstock.quality": ("OnFail",),
+    "penstock.receivers": ("Receiver",),
     "penstock.sources": (),
     "penstock.sinks": (),
     "penstock.rates": ("RateEstimator", "CostModel", "PIDRateEstimator", "Constant", "partition_limits"),
@@ -48,6 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 CONTENT = {
     "penstock": "The job: `Job`, its streams and steps, durations, and intervals of data checkpoints",
     "penstock.agg": 'The aggregates of windows: `agg.count()`, `agg.sum("v * 2")`',
+    "penstock.receivers": "What takes rows from senders: [receivers](receivers.md)",
     "penstock.windows": "The windows: `Tumbling` and `Sliding`",
     "penstock.state": "State functions: the state of a key, TTL, timers, the error policy. `read` returns the state of any step as a table",
     "penstock.quality": "The policies of a quality gate",
@@ -59,7 +61,7 @@ CONTENT = {
 """What the index at the top of the page says of each module."""
 
 ENGINES = {"staging", "check", "ready", "create", "open", "place", "describe", "begin", "end"} | {
-    *("find_version", "truncated", "put_back", "opened", "columns", "decode")
+    *("connect", "find_version", "truncated", "put_back", "opened", "columns", "decode")
 }
 """Methods of sinks, sources and State that the engine calls, and not a job."""
 

@@ -10,7 +10,7 @@ from penstock.graph.cache import CacheLevel
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
 from penstock.graph.keyed import KeyedStream
-from penstock.graph.listeners import BatchInfo
+from penstock.graph.listeners import BatchInfo, ReceiverInfo
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
 from penstock.graph.specs.time_windows import WindowedStream
 
@@ -28,6 +28,7 @@ __all__ = [
     "Job",
     "JobConf",
     "KeyedStream",
+    "ReceiverInfo",
     "Stream",
     "WindowedStream",
     "agg",

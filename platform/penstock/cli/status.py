@@ -71,6 +71,7 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
     yield from _limits(dict(status.record.get("limits") or {}))
     yield from _load(status.load)
+    yield from (("receiver", _receiver(state)) for state in status.record.get("receivers") or ())
     if (made := status.record.get("data_checkpoint")) is not None:
         yield from _data_checkpoint(made)
     if status.held:
@@ -121,6 +122,14 @@ def _load(load: LoadReport) -> Iterator[tuple[str, str]]:
         noun = "core" if needed.cores == 1 else "cores"
         rates = f"{needed.offered:,.0f} rows a second arrive, a busy core processes {needed.per_core:,.0f}"
         yield "cores", f"{needed.cores:,} {noun} needed: {rates}"
+
+
+def _receiver(state: Mapping[str, Any]) -> str:
+    """Say how a receiver is, and what its newest error was."""
+    text = f"{state['receiver']} {state['state']}, {state['rows']:,} rows"
+    if state["restarts"]:
+        text += f", started again {state['restarts']:,} times"
+    return text if state["error"] is None else f"{text}, last error: {state['error']}"
 
 
 def _data_checkpoint(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

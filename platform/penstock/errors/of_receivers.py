@@ -19,3 +19,20 @@ class BlocksGone(SourceChanged, LookupError):
 
     code = "PEN-SRC-031"
     remedy = "Put the folder blocks of the checkpoint back, or begin with the blocks that are there by --from empty."
+
+
+class RowsTooLarge(SourceError, ValueError):
+    """The rows of one call of a receiver's store, or one request, are more than a block holds."""
+
+    code = "PEN-SRC-032"
+    remedy = "Store fewer rows at a time: a block has at most 64 MiB."
+
+
+class ReceiversNeedOneMachine(SourceError, ValueError):
+    """A job with receivers is run on a cluster."""
+
+    code = "PEN-SRC-033"
+    remedy = (
+        "Set master = 'local[*]' under [spark]. Receivers run beside the driver, and not yet on the executors of a "
+        "cluster."
+    )

@@ -113,8 +113,9 @@ class Job:
         """Call a listener's methods as batches come and go.
 
         It has at least one of `on_batch_submitted`, `on_batch_started` and `on_batch_completed`, each of which gets a
-        `penstock.BatchInfo`. They are called on the driver, between the stages of a batch, so they should be quick. An
-        error in one is logged, and the batch is not affected.
+        `penstock.BatchInfo`. Or it has `on_receiver_started`, `on_receiver_error` or `on_receiver_stopped`, each of
+        which gets a `penstock.ReceiverInfo`. They are called on the driver, between the stages of a batch, so they
+        should be quick. An error in one is logged, and the batch is not affected.
         """
         self._listeners.append(checked_listener(listener))
 

@@ -9,10 +9,14 @@ from typing import Any
 
 from penstock.graph.source_location import job_error
 
-__all__ = ["EVENTS", "BatchInfo", "checked_listener"]
+__all__ = ["BATCH_EVENTS", "EVENTS", "RECEIVER_EVENTS", "BatchInfo", "ReceiverInfo", "checked_listener"]
 
-EVENTS = ("on_batch_submitted", "on_batch_started", "on_batch_completed")
+BATCH_EVENTS = ("on_batch_submitted", "on_batch_started", "on_batch_completed")
 """The methods that are called, in this order for each batch, each with a BatchInfo."""
+RECEIVER_EVENTS = ("on_receiver_started", "on_receiver_error", "on_receiver_stopped")
+"""The methods that are called between batches, each with a ReceiverInfo."""
+EVENTS = (*BATCH_EVENTS, *RECEIVER_EVENTS)
+"""All methods that are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,27 @@ class BatchInfo:
     def total_delay(self) -> float | None:
         """Seconds from when it was planned until its sinks had published it; None before."""
         return None if self.completed is None else (self.completed - self.submitted).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverInfo:
+    """A receiver when something has happened to it.
+
+    Attributes:
+        source: The name of its source in the job.
+        receiver: Its number among those of the source, from 0.
+        epoch: The number of its newest start, which no other start of it has; None before the first.
+        time: When the event was noted, aware, in UTC.
+        restarts: How often it was started again in this run of the driver.
+        error: Its newest error in words; None before the first.
+    """
+
+    source: str
+    receiver: int
+    epoch: int | None
+    time: datetime
+    restarts: int = 0
+    error: str | None = None
 
 
 def checked_listener(listener: Any) -> Any:

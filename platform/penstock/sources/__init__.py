@@ -18,6 +18,7 @@ from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
 from penstock.sources.kafka import Kafka
 from penstock.sources.memory import MemorySource
 from penstock.sources.rate import Rate
+from penstock.sources.received import Receive
 from penstock.sources.replay import FileReplay
 from penstock.sources.starts import Start, Version, version
 
@@ -42,6 +43,7 @@ __all__ = [
     "Parquet",
     "Rate",
     "Raw",
+    "Receive",
     "Start",
     "Text",
     "Version",

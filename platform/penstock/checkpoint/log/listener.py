@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.checkpoint.log.entries import Commit, Offsets
@@ -31,6 +32,9 @@ class Listener:
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Hear that a batch is committed, published and acknowledged."""
+
+    def on_receivers(self, states: Sequence[dict[str, Any]]) -> None:
+        """Hear how the receivers of the job are, where that has changed; between batches."""
 
     def on_data_checkpoint(self, event: dict[str, Any]) -> None:
         """Hear which data checkpoint is the newest, and when the next one is due; after each batch."""

@@ -86,7 +86,8 @@ def guarantees(graph: JobGraph) -> Iterator[tuple[str, str]]:
             promise = f"at least once: {kind} cannot tell whether it has a batch already, {repeated}"
             promise += f"; exactly once for {node.sink.deduplicated_by}" if node.sink.deduplicated_by else ""
         for source in graph.sources_of(node):
-            yield f"{source.name} -> {node.name}", promise
+            of_rows = "" if source.source.acknowledged is None else f", {source.source.acknowledged}"
+            yield f"{source.name} -> {node.name}", f"{promise}{of_rows}"
 
 
 def _step(node: Node, plan: JobPlan) -> str:

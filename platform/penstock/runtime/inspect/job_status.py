@@ -177,6 +177,7 @@ class JobStatus:
             "rows_per_second": self.record.get("rows_per_second"),
             "rows_left": self.record.get("left"),
             "limits": self.record.get("limits"),
+            "receivers": self.record.get("receivers"),
             "stage": self.record.get("stage"),
             "data_checkpoint": self.record.get("data_checkpoint"),
             **self.load.to_json(),

@@ -15,7 +15,7 @@ from penstock.checkpoint.log.listener import Listener
 from penstock.graph.listeners import BatchInfo
 from penstock.time.clock import Clock
 
-__all__ = ["BatchEvents"]
+__all__ = ["BatchEvents", "tell_listeners"]
 
 log = structlog.get_logger()
 
@@ -61,15 +61,20 @@ class BatchEvents(Listener):
 
     def _tell(self, event: str, info: BatchInfo) -> None:
         self._batch = info
-        for listener in self._listeners:
-            heard = getattr(listener, event, None)
-            if heard is None:
-                continue
-            try:
-                heard(info)
-            except Exception as why:  # noqa: BLE001 - no error of a listener is worth a batch
-                name = f"{type(listener).__module__}.{type(listener).__qualname__}"
-                log.warning("listener.failed", listener=name, event_name=event, batch=info.batch, error=repr(why))
+        tell_listeners(self._listeners, event, info, batch=info.batch)
+
+
+def tell_listeners(listeners: Sequence[Any], event: str, info: Any, **facts: Any) -> None:
+    """Call the method of an event where a listener has it; an error is logged with the facts."""
+    for listener in listeners:
+        heard = getattr(listener, event, None)
+        if heard is None:
+            continue
+        try:
+            heard(info)
+        except Exception as why:  # noqa: BLE001 - no error of a listener is worth a batch
+            name = f"{type(listener).__module__}.{type(listener).__qualname__}"
+            log.warning("listener.failed", listener=name, event_name=event, error=repr(why), **facts)
 
 
 def _moment(micros: int) -> datetime:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +126,10 @@ class DriverStatus:
             if report.held:
                 done["held"] = [*self._changing.get("held", ()), report.batch][-_HELD:]
         self._note(works=True, proved=True, epoch=commit.epoch, **done)
+
+    def on_receivers(self, states: Sequence[dict[str, Any]]) -> None:
+        """Note how the receivers are."""
+        self._note(receivers=list(states))
 
     def on_data_checkpoint(self, event: dict[str, Any]) -> None:
         """Note the newest data checkpoint, the interval and why it is that."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
@@ -22,6 +23,7 @@ from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.warnings import Cautions
 from penstock.runtime.process.batch_events import BatchEvents
 from penstock.runtime.process.held_service import HeldService, HeldWork
+from penstock.runtime.process.receiving import Receivers, sweeping
 from penstock.runtime.process.takeover_policy import holder_name
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.spark.engine import SparkEngine
@@ -37,10 +39,11 @@ __all__ = ["JobRun"]
 
 @dataclass(kw_only=True)
 class JobRun:
-    """Hold one run of a job over its checkpoint."""
+    """Hold one run of a job over its checkpoint. Receivers run while `receivers` is entered."""
 
     engine: SparkEngine
     driver: Driver
+    receivers: Receivers
 
     @classmethod
     def open(
@@ -83,6 +86,12 @@ class JobRun:
             HeldWork(records, log, graph, uuid=metadata.uuid, staged=folder / "staged", spark=spark),
             clock,
         )
+        receivers = Receivers(graph, engine.readers, clock, listeners)
+
+        def between(owned: OwnedLog) -> None:
+            service.serve(owned)
+            receivers.serve()
+
         driver = Driver(
             engine,
             log,
@@ -95,11 +104,13 @@ class JobRun:
                 keep=settings.keep,
                 pinned_batches=lambda: held() | needed() | data.pinned(),
                 decided_on=held.decided_on,
+                sweep_sources=sweeping(engine.readers),
             ),
             data=data,
             settings=settings,
             may_take_over=may_take_over,
-            listeners=(held, Cautions(), BatchEvents(graph.listeners, clock), *listeners),
-            between=service.serve,
+            listeners=(held, Cautions(), BatchEvents(graph.listeners, clock), receivers, *listeners),
+            between=between,
         )
-        return cls(engine=engine, driver=driver)
+        receivers.draining = lambda: driver.draining
+        return cls(engine=engine, driver=driver, receivers=receivers)

@@ -199,6 +199,8 @@ def _launched(
                 shared=not is_local(settings.spark.master),
             )
         orders.on_drain(run.driver.drain)
+        if not order.available_now:  # which reads what is there
+            spark_lives.enter_context(run.receivers)
         back = restore(run.driver, start) if start.restore else None
         return runner.run(run.driver, back, goes_on=order.goes_on)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,10 @@ class Runner(Listener):
         self.status.on_progress(commit, ms=ms, left=dict(self._left))
         self.heartbeat.wake()
         self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=dict(self._left))
+
+    def on_receivers(self, states: Sequence[dict[str, Any]]) -> None:
+        """Show how the receivers are."""
+        self.status.on_receivers(states)
 
     def on_data_checkpoint(self, event: dict[str, Any]) -> None:
         """Show the newest data checkpoint, and when the next one is due."""

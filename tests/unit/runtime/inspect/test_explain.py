@@ -6,10 +6,11 @@ import pytest
 
 from penstock import Job, agg, hours, minutes, seconds
 from penstock.quality import OnFail
+from penstock.receivers import Receiver
 from penstock.runtime.driver.stages import BATCH
 from penstock.runtime.inspect.explain import explain_graph, guarantees
 from penstock.sinks import Console, Delta, MemorySink
-from penstock.sources import MemorySource
+from penstock.sources import MemorySource, Receive
 from penstock.windows import Sliding
 
 ROWS = "user string, t timestamp, v int"
@@ -121,3 +122,12 @@ def test_a_window_without_key_is_one_partition():
     rows.window("all", Sliding(hours(1), every=hours(1)).drop_late()).aggregate(n=agg.count()).write("o", MemorySink())
     texts = [text for s in explain_graph(job.graph()) for _, text in s.rows]
     assert "window all: 1 h, no key, 1 state partition, late rows dropped and counted; n = count()" in texts
+
+
+def test_a_guarantee_says_of_which_pushed_rows_it_speaks(tmp_path):
+    """F47: no source has what a receiver has not acknowledged."""
+    job = Job("received")
+    job.source("s", Receive(Receiver(), schema="k long")).write("out", Delta(tmp_path / "out"))
+    ((_, promise),) = guarantees(job.graph())
+    assert promise.startswith("exactly once")
+    assert promise.endswith("counted from what a receiver has acknowledged to its sender")

@@ -1,0 +1,204 @@
+"""Run the receivers of a job beside its driver: start and stop them, bound their rates, report how they are."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import structlog
+
+from penstock.checkpoint.log.entries import Commit, Offsets
+from penstock.checkpoint.log.listener import Listener
+from penstock.graph.graph import JobGraph
+from penstock.graph.listeners import ReceiverInfo
+from penstock.graph.policies import MaxRate
+from penstock.receivers.supervisor import Event, ReceiverState, ReceiverSupervisor
+from penstock.runtime.process.batch_events import tell_listeners
+from penstock.sources.base import CheckpointedReader, SourceReader
+from penstock.sources.received import ReceivingReader
+from penstock.time.clock import Clock
+
+__all__ = ["MOST_WAITING", "Receivers", "receiver_rate", "sweeping"]
+
+log = structlog.get_logger()
+
+MOST_WAITING = 2**30
+"""Bytes of blocks of one receiver that no batch has read, above which its senders are held up."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A receiver that was started, with the source that it is of."""
+
+    source: str
+    index: int
+    reader: ReceivingReader
+    supervisor: ReceiverSupervisor
+    rate: float | None
+
+
+@dataclass(eq=False)
+class Receivers(Listener):
+    """The receivers of one run of a driver.
+
+    They start with the first call of `serve`, which the driver makes when it owns the log, and only where the run has
+    entered this object. So a driver that only restores, or reads what is there, receives nothing. All but the threads
+    of supervisors is on the driver's thread.
+
+    Attributes:
+        draining: Returns whether the driver reads what is there and ends: then nothing more is received.
+        listeners: Hear `on_receivers`.
+    """
+
+    graph: JobGraph
+    readers: Mapping[str, SourceReader]
+    clock: Clock
+    listeners: Sequence[Listener] = ()
+    draining: Callable[[], bool] = lambda: False
+    _running: list[_Running] = field(default_factory=list)
+    _events: queue.SimpleQueue[tuple[str, int, Event, ReceiverState]] = field(default_factory=queue.SimpleQueue)
+    _is_on: bool = False
+    _limits: Mapping[str, Any] = field(default_factory=dict)
+    _shown: list[dict[str, Any]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Let the next call of `serve` start the receivers."""
+        self._is_on = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop all receivers; what they have acknowledged is durable."""
+        self.stop()
+
+    def serve(self) -> None:
+        """Start what is to run, and report what has happened since the last call."""
+        if self._is_on and self.draining():
+            self.stop()
+        if self._is_on and not self._running:
+            self._start()
+        self._push()
+        self._report()
+
+    def on_batch_submitted(self, offsets: Offsets) -> None:
+        """Learn the limits in force (SEMANTICS 8.6)."""
+        self._limits = offsets.limits
+        self._push()
+
+    def stop(self) -> None:
+        """Let all receivers end, and wait for that."""
+        self._is_on = False
+        for running in self._running:
+            running.supervisor.ask_to_stop()
+        for running in self._running:
+            running.supervisor.wait()
+        self._report()
+        self._running = []
+
+    def pids(self) -> list[int | None]:
+        """Return the process of each receiver, None where there is none at the moment."""
+        return [running.supervisor.pid for running in self._running]
+
+    def _start(self) -> None:
+        for name, reader in self._receiving().items():
+            for index in range(reader.receiving.receivers):
+                self._running.append(self._started(name, reader, index))
+        if not self._running:
+            self._is_on = False
+
+    def _started(self, name: str, reader: ReceivingReader, index: int) -> _Running:
+        blocks = reader.log(str(index))
+        assert blocks is not None  # the driver owns the log, which is in the same store
+        rate = self._rate(name)
+        supervisor = ReceiverSupervisor(
+            blocks,
+            known=lambda: reader.known(index),
+            order=lambda place, rate: reader.order(index, place, rate),
+            tell=lambda event, state: self._events.put((name, index, event, state)),
+            rate=rate,
+        )
+        supervisor.start()
+        return _Running(name, index, reader, supervisor, rate)
+
+    def _receiving(self) -> dict[str, ReceivingReader]:
+        return {name: reader for name, reader in self.readers.items() if isinstance(reader, ReceivingReader)}
+
+    def _rate(self, source: str) -> float | None:
+        counts = {name: reader.receiving.receivers for name, reader in self._receiving().items()}
+        own = self.graph.rates.get(source, MaxRate())
+        return receiver_rate(self._limits, own, of_source=counts[source], of_all=sum(counts.values()))
+
+    def _push(self) -> None:
+        """Bound each receiver by the limits, and hold up those of which too much waits."""
+        for running in self._running:
+            full = running.reader.waiting_bytes(running.index) > MOST_WAITING
+            rate = 0.0 if full else self._rate(running.source)
+            if rate != running.rate:
+                running.rate = rate
+                running.supervisor.limit(rate)
+
+    def _report(self) -> None:
+        while not self._events.empty():
+            self._tell(*self._events.get())
+        states = [running.supervisor.state.to_json() for running in self._running]
+        if states != self._shown and states:
+            self._shown = states
+            for listener in self.listeners:
+                listener.on_receivers(states)
+
+    def _tell(self, source: str, index: int, event: Event, state: ReceiverState) -> None:
+        facts = {"source": source, "receiver": index, "epoch": state.epoch}
+        match event:
+            case Event.STARTED:
+                log.info("receiver.started", **facts)
+            case Event.ERROR:
+                log.warning("receiver.error", **facts, error=state.error)
+            case Event.STOPPED:
+                log.info("receiver.stopped", **facts)
+        info = ReceiverInfo(
+            source=source,
+            receiver=index,
+            epoch=state.epoch,
+            time=_EPOCH + timedelta(microseconds=self.clock.wall()),
+            restarts=state.restarts,
+            error=state.error,
+        )
+        tell_listeners(self.graph.listeners, event.value, info, source=source)
+
+
+def receiver_rate(limits: Mapping[str, Any], own: MaxRate, *, of_source: int, of_all: int) -> float | None:
+    """Return the rows a second that one receiver may take, None for no bound (SEMANTICS 8.6).
+
+    A rate is divided evenly: a receiver that is held up cannot tell how much its senders have.
+
+    Args:
+        limits: What the Offsets of the newest batch say.
+        own: The limits that the job's code sets for the source.
+        of_source: The receivers of the source, among which its limit is divided.
+        of_all: All receivers of the job, among which the estimated rate is divided.
+    """
+    bounds = (
+        (limits.get("rate"), of_all),
+        (limits.get("max_rate"), of_source),
+        (limits.get("max_rate_per_partition"), 1),
+        (own.rows, of_source),
+        (own.per_partition, 1),
+    )
+    return min((float(rate) / share for rate, share in bounds if rate is not None), default=None)
+
+
+def sweeping(readers: Mapping[str, SourceReader]) -> Callable[[Sequence[Commit]], int]:
+    """Return what deletes the files of sources that no Commit reads on from (`driver.retention`)."""
+
+    def sweep(commits: Sequence[Commit]) -> int:
+        deleted = 0
+        for name, reader in readers.items():
+            if isinstance(reader, CheckpointedReader):
+                positions = [commit.sources[name].position for commit in commits if name in commit.sources]
+                deleted += reader.sweep(positions)
+        return deleted
+
+    return sweep

@@ -1,0 +1,373 @@
+"""Read what receivers have kept: blocks in the job's checkpoint, which a batch takes whole (SEMANTICS 9.1, F47).
+
+A receiver is a partition of the source, and a place is the number of a block. The position has the epoch of each beside
+it, from which the chain of blocks is followed (`receivers.block_log`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.errors import BlocksGone, ConfigError, ReceiversNeedOneMachine, RootMissing
+from penstock.graph.durations import Duration, millis
+from penstock.graph.policies import BadRecord
+from penstock.receivers import Receiver
+from penstock.receivers.block_log import BEGINNING, BlockCursor, BlockLog
+from penstock.receivers.blocks import MOST_BYTES, Block, Place
+from penstock.receivers.process import ReceiverOrder
+from penstock.receivers.receiver import Rows
+from penstock.sources.base import ERROR, RAW, CheckpointedReader, Ends, Position, Source, Span, Waiting
+from penstock.sources.received_tasks import BlocksInTask, RowsOfBlock, StoredRows, blocks_of, log_name
+from penstock.sources.records import arrow_schema, cast_columns, rows_to_table
+
+__all__ = ["ACKNOWLEDGED", "Encode", "Receive", "Receiving", "ReceivingReader", "refuse_settings"]
+
+ACKNOWLEDGED = "counted from what a receiver has acknowledged to its sender"
+_LEAST_INTERVAL = millis(1)
+
+
+@dataclass(frozen=True)
+class Receive(Source):
+    """Describe rows that receivers of your own take in.
+
+    Args:
+        receiver: An object of a subclass of `penstock.receivers.Receiver`, or the class, which is then called without
+            arguments in each process.
+        schema: The columns, as Spark DDL.
+        receivers: How many run at once; each is a process, and a partition of the source.
+        block_interval: How long rows wait at most until they become a block, and are acknowledged.
+        block_bytes: The size in bytes at which a block is cut before that; at most 64 MiB.
+        on_bad_record: Whether a row that does not fit the schema goes to quarantine or fails the batch.
+        splits: How many tasks read a batch. A block is read by one.
+
+    Raises:
+        ConfigError: A setting is wrong by itself.
+    """
+
+    receiver: Receiver | type[Receiver]
+    _: KW_ONLY
+    schema: str
+    receivers: int = 1
+    block_interval: Duration = millis(200)  # noqa: RUF009 - a frozen value
+    block_bytes: int = 4 * 2**20
+    on_bad_record: BadRecord = BadRecord.QUARANTINE
+    splits: int = 1
+
+    in_files = False
+    acknowledged = ACKNOWLEDGED
+
+    def __post_init__(self) -> None:
+        kind = self.receiver if isinstance(self.receiver, type) else type(self.receiver)
+        if not issubclass(kind, Receiver):
+            raise ConfigError(f"receiver is {self.receiver!r}, and no penstock.receivers.Receiver")
+        refuse_settings(
+            receivers=self.receivers, splits=self.splits, interval=self.block_interval, block_bytes=self.block_bytes
+        )
+
+    def open(self, spark: Any) -> ReceivingReader:
+        """Return the reader; raises ReceiversNeedOneMachine."""
+        refuse_cluster(spark)
+        schema = arrow_schema(self.schema)
+        return ReceivingReader(
+            schema,
+            Receiving(
+                self.receiver,
+                receivers=self.receivers,
+                encode=Encode(schema),
+                interval=self.block_interval.seconds,
+                most=self.block_bytes,
+            ),
+            StoredRows(schema),
+            on_bad_record=self.on_bad_record,
+            splits=self.splits,
+        )
+
+
+def refuse_settings(*, receivers: int, splits: int, interval: Duration, block_bytes: int) -> None:
+    """Raise ConfigError for settings that no receiver can have."""
+    for name, value in (("receivers", receivers), ("splits", splits), ("block_bytes", block_bytes)):
+        if value < 1:
+            raise ConfigError(f"{name} is {value}, and is at least 1")
+    if block_bytes > MOST_BYTES:
+        raise ConfigError(f"block_bytes is {block_bytes:,}, and a block has {MOST_BYTES:,} bytes at most")
+    if not isinstance(interval, Duration) or interval < _LEAST_INTERVAL:
+        raise ConfigError(f"block_interval is {interval}, and is a Duration of a millisecond at least")
+
+
+def refuse_cluster(spark: Any) -> None:
+    """Raise ReceiversNeedOneMachine where the executors are on other machines."""
+    master = "local" if spark is None else str(spark.sparkContext.master)
+    if not re.match(r"local(\[|$)", master):
+        raise ReceiversNeedOneMachine(f"the job has receivers, and its Spark master is {master!r}")
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Make a block's rows of what `store` is given: the schema's columns, ERROR and RAW."""
+
+    schema: pa.Schema
+
+    def __call__(self, rows: Rows) -> pa.Table:
+        """Return the rows; one that does not fit is null, with an error and its text. Raises TypeError for no rows."""
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if isinstance(rows, pa.Table):
+            return self._of_arrow(rows)
+        listed = [rows] if isinstance(rows, Mapping) else list(rows)
+        for row in listed:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"store takes rows as dicts or Arrow, not {type(row).__name__}")
+        return _flagged(*rows_to_table(listed, self.schema))
+
+    def _of_arrow(self, rows: pa.Table) -> pa.Table:
+        unknown = sorted(set(rows.column_names) - set(self.schema.names))
+        if unknown:
+            raise TypeError(f"the table has a column {unknown[0]!r}, which the schema has not")
+        missing = [field for field in self.schema if field.name not in rows.column_names]
+        for field in missing:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return _flagged(*cast_columns(rows.select(self.schema.names), self.schema, where="a stored table"))
+
+
+def _flagged(rows: pa.Table, errors: pa.Array | None, raw: pa.Array | None) -> pa.Table:
+    nothing = pa.nulls(rows.num_rows, pa.string())
+    rows = rows.append_column(ERROR, nothing if errors is None else errors)
+    return rows.append_column(RAW, nothing if raw is None else raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """How receivers run: what takes rows, in how many processes, and how blocks are cut."""
+
+    receiver: Receiver | type[Receiver]
+    _: KW_ONLY
+    receivers: int
+    encode: Any
+    interval: float
+    most: int
+
+
+class _Chain:
+    """What is known of the blocks of one receiver from a place on: those before `cursor.place`.
+
+    `is_first` says that no position is before them.
+    """
+
+    def __init__(self, log: BlockLog, start: Place) -> None:
+        self.start = start
+        self.is_first = True
+        self.cursor: BlockCursor = log.follow(start)
+        self.blocks: list[tuple[Place, Block]] = []
+
+    def grow(self) -> None:
+        """Read what has come."""
+        self.blocks.extend(self.cursor)
+
+    def between(self, first: int, end: int) -> list[tuple[Place, Block]]:
+        """Return the blocks with these numbers, `end` exclusive."""
+        return [(place, block) for place, block in self.blocks if first <= place.number < end]
+
+    def pass_to(self, place: Place) -> None:
+        """Forget the blocks before a place, which is a position's."""
+        self.start, self.is_first = place, False
+        self.blocks = [known for known in self.blocks if known[0].number >= place.number]
+
+
+class ReceivingReader(CheckpointedReader):
+    """Follow the blocks of a source's receivers."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        receiving: Receiving,
+        form: RowsOfBlock,
+        *,
+        on_bad_record: BadRecord,
+        splits: int,
+    ) -> None:
+        self.schema = schema
+        self.receiving = receiving
+        self.splits = splits
+        self._form = form
+        self._on_bad_record = on_bad_record
+        self._folder: CheckpointFolder | None = None
+        self._source = ""
+        self._store: CheckpointStore | None = None
+        self._chains: dict[str, _Chain] = {}
+
+    def keep_in(self, folder: CheckpointFolder, name: str) -> None:
+        """Note where the blocks are."""
+        self._folder, self._source = folder, name
+
+    # --- following -----------------------------------------------------------------------------
+
+    def backlog(self, after: Position | None) -> dict[str, Waiting]:
+        """Return the blocks that wait; raises BlocksGone where some are gone."""
+        waiting = {}
+        for name in self._names(after):
+            chain = self._chain(name, after)
+            if chain is None:
+                waiting[name] = Waiting.of_rows(0, 0)
+                continue
+            chain.grow()
+            if int(name) >= self.receiving.receivers and not chain.blocks:
+                continue  # it runs no more, and all it had is read
+            rows = sum(block.rows for _, block in chain.blocks)
+            size = sum(block.size for _, block in chain.blocks)
+            latest = chain.cursor.place.number
+            waiting[name] = Waiting(
+                next=chain.start.number, latest=latest, rows=rows, batch_end=latest, bytes=size if rows else None
+            )
+        return waiting
+
+    def _names(self, after: Position | None) -> list[str]:
+        known = {} if after is None else after["receivers"]
+        return sorted({*map(str, range(self.receiving.receivers)), *known}, key=int)
+
+    def _chain(self, name: str, after: Position | None) -> _Chain | None:
+        """Return what is known of a receiver's blocks from a position on; None where there is no checkpoint yet."""
+        log = self.log(name)
+        if log is None:
+            return None
+        place = None if after is None else _place(after, name)
+        chain = self._chains.get(name)
+        if place is None:
+            if chain is None or not chain.is_first:
+                chain = self._chains[name] = _opened(log, log.first())
+            return chain
+        if chain is None or not chain.start.number <= place.number <= chain.cursor.place.number:
+            chain = self._chains[name] = _opened(log, place)
+        chain.pass_to(place)
+        return chain
+
+    def log(self, name: str) -> BlockLog | None:
+        """Return the blocks of a receiver; None where there is no checkpoint yet."""
+        if self._store is None and self._folder is not None:
+            try:
+                self._store = self._folder.store(make=False)
+            except RootMissing:
+                return None
+        return None if self._store is None else BlockLog(self._store, log_name(self._source, name))
+
+    def position(self, after: Position | None, ends: Ends) -> Position:
+        """Return the places up to which blocks are read."""
+        reached: dict[str, Sequence[int]] = {} if after is None else dict(after["receivers"])
+        for name, end in ends.items():
+            chain = self._chains.get(name)
+            if chain is None or (name in reached and end <= reached[name][1]):
+                reached.setdefault(name, [0, 0])
+                continue
+            before = chain.between(0, end)
+            last = before[-1][0].next if before else chain.start
+            reached[name] = [last.epoch, last.number]
+        return {"receivers": reached}
+
+    def span(self, start: Position | None, end: Position) -> Span:
+        """Return the blocks between two positions, by receiver as runs of numbers in an epoch."""
+        blocks: dict[str, list[list[int]]] = {}
+        rows = 0
+        for name in end["receivers"]:
+            for place, block in self._between(name, start, end):
+                rows += block.rows
+                runs = blocks.setdefault(name, [])
+                if runs and runs[-1][0] == place.epoch:
+                    runs[-1][2] = place.number + 1
+                else:
+                    runs.append([place.epoch, place.number, place.number + 1])
+        return {"receivers": sorted(end["receivers"], key=int), "blocks": blocks, "rows": rows}
+
+    def _between(self, name: str, start: Position | None, end: Position) -> list[tuple[Place, Block]]:
+        log, chain, last = self.log(name), self._chains.get(name), end["receivers"][name][1]
+        if log is None:
+            return []
+        first = _place(start, name) if start is not None else None
+        if chain is None or (first is not None and first.number < chain.start.number) or first is None:
+            chain = _Chain(log, first or log.first())
+            chain.grow()
+        begin = chain.start.number if first is None else first.number
+        blocks = chain.between(begin, last)
+        if len(blocks) < last - begin:
+            raise BlocksGone(f"receiver {log.receiver} has {len(blocks):,} of {last - begin:,} blocks", where=name)
+        return blocks
+
+    def verify(self, span: Span) -> None:
+        """Raise BlocksGone where a block of the span is gone."""
+        for _, name, place in blocks_of(span):
+            log = self.log(name)
+            if log is None or not log.store.exists(log.path(place)):
+                raise BlocksGone(
+                    "a block of a batch that is fixed is gone", where=name if log is None else log.path(place)
+                )
+
+    def ended(self, position: Position | None) -> bool:
+        """Return False: senders may always come."""
+        return False
+
+    def rows(self, span: Span) -> int | None:
+        """Return the rows that the heads of the blocks say."""
+        return int(span["rows"])
+
+    def partitions(self, span: Span) -> tuple[str, ...]:
+        """Return the numbers of the receivers as text."""
+        return tuple(span["receivers"])
+
+    def task_reader(self) -> BlocksInTask:
+        """Return what reads blocks in tasks."""
+        return BlocksInTask(self._folder, self._source, self._form, self._on_bad_record)
+
+    # --- what receivers and upkeep need ----------------------------------------------------------
+
+    def order(self, index: int, place: Place, rate: float | None) -> ReceiverOrder:
+        """Return what a process is to receive; its blocks begin at a place."""
+        assert self._folder is not None
+        return ReceiverOrder(
+            receiver=self.receiving.receiver,
+            index=index,
+            receivers=self.receiving.receivers,
+            encode=self.receiving.encode,
+            checkpoint=self._folder.address,
+            log=log_name(self._source, str(index)),
+            place=place,
+            interval=self.receiving.interval,
+            most=self.receiving.most,
+            rate=rate,
+        )
+
+    def known(self, index: int) -> Place:
+        """Return a place of a receiver's chain from which on no block is deleted; safe from any thread."""
+        chain, log = self._chains.get(str(index)), self.log(str(index))
+        if chain is not None:
+            return chain.start
+        return BEGINNING if log is None else log.first()
+
+    def waiting_bytes(self, index: int) -> int:
+        """Return the bytes of the blocks that no batch has read, as of the newest backlog."""
+        chain = self._chains.get(str(index))
+        return 0 if chain is None else sum(block.size for _, block in chain.blocks)
+
+    def sweep(self, positions: Sequence[Position]) -> int:
+        """Delete the blocks before all of these positions, and return how many went."""
+        deleted = 0
+        for name in {name for position in positions for name in position["receivers"]}:
+            log = self.log(name)
+            places = [_place(position, name) for position in positions]
+            if log is not None and None not in places:  # a position without the receiver is from before its first block
+                deleted += log.sweep(min(place for place in places if place is not None))
+        return deleted
+
+
+def _opened(log: BlockLog, start: Place) -> _Chain:
+    log.refuse_hole(start)
+    return _Chain(log, start)
+
+
+def _place(position: Position, name: str) -> Place | None:
+    at = position["receivers"].get(name)
+    return None if at is None else Place(int(at[0]), int(at[1]))

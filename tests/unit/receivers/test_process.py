@@ -1,0 +1,112 @@
+"""A receiver's process takes its order from the driver, and writes until it may not (F25, F47)."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from faulty_store import Fault, FaultyStore, Lasting, Plan
+from pushing import Counting, until
+
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.receivers.block_log import BEGINNING, BlockLog
+from penstock.receivers.process import ReceiverOrder, Running, read_order, write_order
+
+
+def encode(rows: Any) -> pa.Table:
+    """Make a table of rows."""
+    return pa.Table.from_pylist(list(rows), schema=pa.schema([("k", pa.int64())]))
+
+
+def order_at(folder: Path, count: int = 3) -> ReceiverOrder:
+    """Return an order in a new epoch of a folder."""
+    there = LocalFolder(folder)
+    place = BlockLog(there.store(), "s-0").end_epochs(BEGINNING)
+    return ReceiverOrder(
+        receiver=Counting(count), index=0, receivers=1, encode=encode, checkpoint=there.address, log="s-0", place=place,
+        interval=0.01, most=1_000, rate=None,
+    )  # fmt: skip
+
+
+class InThisProcess(Running):
+    """A receiver in this process, and its events."""
+
+    def __init__(self, order: ReceiverOrder) -> None:
+        self.events: list[Mapping[str, Any]] = []
+        super().__init__(order, self.events.append)
+
+    def on_thread(self) -> threading.Thread:
+        """Serve on a thread."""
+        thread = threading.Thread(target=self.serve, daemon=True)
+        thread.start()
+        return thread
+
+
+def test_an_order_goes_through_a_pipe(tmp_path: Path) -> None:
+    """Whole, or the driver is gone."""
+    order, pipe = order_at(tmp_path / "job"), io.BytesIO()
+    write_order(order, pipe)
+    data = pipe.getvalue()
+    read = read_order(io.BytesIO(data))
+    assert (read.place, read.log, read.checkpoint) == (order.place, order.log, order.checkpoint)
+    for cut in (0, 5, len(data) - 1):
+        with pytest.raises(EOFError):
+            read_order(io.BytesIO(data[:cut]))
+
+
+def test_a_receiver_stores_until_it_is_stopped(tmp_path: Path) -> None:
+    """Its events say how much, and why it has ended."""
+    running = InThisProcess(order_at(tmp_path / "job"))
+    thread = running.on_thread()
+    until(lambda: {"event": "stored", "rows": 3} in running.events)
+    running.command({"rate": 5.0})
+    running.command({"stop": True})
+    thread.join(30)
+    assert running.events[0] == {"event": "started"}
+    assert running.events[-1] == {"event": "ended", "reason": "stopped", "error": None}
+
+
+def test_a_class_makes_the_receiver(tmp_path: Path) -> None:
+    """In the process, so that each has its own; no rows are no block."""
+
+    class Nothing(Counting):
+        def __init__(self) -> None:
+            super().__init__(0)
+
+    order = order_at(tmp_path / "job")
+    running = InThisProcess(
+        ReceiverOrder(**{name: getattr(order, name) for name in order.__slots__} | {"receiver": Nothing})
+    )
+    assert running.put([]).done()
+
+
+@pytest.mark.fault("F25", "F27", "F47")
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.FULL], ids=lambda fault: fault.value)
+def test_a_store_that_is_away_holds_the_block_up(tmp_path: Path, fault: Fault) -> None:
+    """It is written once, when the store answers; until then nothing is acknowledged, and the error is shown."""
+    running = InThisProcess(order_at(tmp_path / "job"))
+    inner = running._writer.log.store
+    running._writer.log = BlockLog(FaultyStore(inner, Plan(fault, at=1, lasting=Lasting.FROM_THEN_ON)), "s-0")
+    thread = running.on_thread()
+    until(lambda: any("no block can be written" in str(event.get("error")) for event in running.events))
+    running._writer.log = BlockLog(inner, "s-0")
+    until(lambda: {"event": "stored", "rows": 3} in running.events)
+    running.command({"stop": True})
+    thread.join(30)
+    assert [block.rows for _, block in BlockLog(inner, "s-0").follow(BEGINNING)] == [3]
+
+
+@pytest.mark.fault("F47")
+def test_a_receiver_whose_epoch_is_sealed_ends(tmp_path: Path) -> None:
+    """Its rows are refused, and the supervisor starts another one."""
+    order = order_at(tmp_path / "job")
+    running = InThisProcess(order)
+    BlockLog(LocalFolder(tmp_path / "job").store(), "s-0").end_epochs(BEGINNING)
+    running.on_thread().join(30)
+    assert running.events[-1]["reason"] == "failed"
+    assert "PEN-SRC-030" in running.events[-1]["error"]

@@ -1,0 +1,177 @@
+"""Receivers run beside a driver that receives, are bounded by its rates, and are heard of (SEMANTICS 8.6, F47)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pushing import Counting, Failing, until
+from received_blocks import Pushed
+
+from penstock import Job, ReceiverInfo
+from penstock.checkpoint.log.listener import Listener
+from penstock.graph.policies import MaxRate
+from penstock.receivers import Receiver
+from penstock.receivers.block_log import BEGINNING
+from penstock.runtime.process.receiving import MOST_WAITING, Receivers, receiver_rate, sweeping
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource, Receive
+from penstock.time.clock import SystemClock
+
+
+class Notes(Listener):
+    """A listener of the driver and of the job."""
+
+    def __init__(self) -> None:
+        self.states: list[dict[str, Any]] = []
+        self.heard: list[tuple[str, ReceiverInfo]] = []
+
+    def on_receivers(self, states: Any) -> None:
+        """Note how they are."""
+        self.states = list(states)
+
+    def on_receiver_started(self, info: ReceiverInfo) -> None:
+        """Note a start."""
+        self.heard.append(("started", info))
+
+    def on_receiver_error(self, info: ReceiverInfo) -> None:
+        """Note an error, and be none the better."""
+        self.heard.append(("error", info))
+        raise ZeroDivisionError
+
+    def on_receiver_stopped(self, info: ReceiverInfo) -> None:
+        """Note an end."""
+        self.heard.append(("stopped", info))
+
+
+def receivers(folder: Path, receiver: Receiver, notes: Notes, count: int = 1) -> tuple[Receivers, Pushed]:
+    """Return the receivers of a job, and its checkpoint."""
+    pushed = Pushed(folder / "job", receivers=0)
+    job = Job("job")
+    job.source("s", Receive(receiver, schema="k long", receivers=count)).write("out", MemorySink())
+    job.listen(notes)
+    reader = pushed.reader(receivers=count)
+    object.__setattr__(reader.receiving, "receiver", receiver)
+    return Receivers(job.graph(), {"s": reader}, SystemClock(), [notes]), pushed
+
+
+def rows(pushed: Pushed, index: int = 0) -> int:
+    """Return how many rows a receiver has kept."""
+    return sum(block.rows for _, block in pushed.log(index).follow(BEGINNING))
+
+
+@pytest.mark.slow
+def test_receivers_run_while_the_driver_serves(tmp_path: Path) -> None:
+    """They start with its first look, stop at the end of the run, and their listeners hear of both."""
+    notes = Notes()
+    running, pushed = receivers(tmp_path, Counting(5), notes, count=2)
+    with running:
+        assert running.pids() == []
+        running.serve()
+        until(lambda: rows(pushed) == rows(pushed, 1) == 5)
+        running.serve()
+        assert all(pid is not None for pid in running.pids())
+        running.serve()
+        assert [state["receiver"] for state in notes.states] == ["s-0", "s-1"]
+    assert [state["state"] for state in notes.states] == ["stopped", "stopped"]
+    assert sorted((event, info.receiver, info.source) for event, info in notes.heard) == [
+        (event, receiver, "s") for event in ("started", "stopped") for receiver in (0, 1)
+    ]
+    assert running.pids() == []
+
+
+@pytest.mark.slow
+def test_an_error_is_heard_and_shown_and_a_drain_ends_receiving(tmp_path: Path) -> None:
+    """A listener that fails harms nobody."""
+    notes = Notes()
+    running, _ = receivers(tmp_path, Failing(str(tmp_path / "never")), notes)
+    with running:
+        running.serve()
+
+        def failed() -> bool:
+            running.serve()
+            return any(event == "error" for event, _ in notes.heard)
+
+        until(failed)
+        running.draining = lambda: True
+        running.serve()
+        assert running.pids() == []
+    (error,) = [info.error for event, info in notes.heard if event == "error"][:1]
+    assert "ZeroDivisionError" in str(error)
+    assert notes.states[0]["error"] == error
+
+
+def test_a_run_that_was_not_entered_receives_nothing(tmp_path: Path) -> None:
+    """One that restores, reads what is there, or is a test."""
+    running, pushed = receivers(tmp_path, Counting(5), Notes())
+    running.serve()
+    assert running.pids() == []
+    assert pushed.log(0).listed() == []
+    job = Job("other")
+    job.source("s", MemorySource("k long")).write("out", MemorySink())
+    with Receivers(job.graph(), {}, SystemClock()) as none:
+        none.serve()
+        assert none.pids() == []
+
+
+class Held:
+    """A supervisor that notes its rates."""
+
+    def __init__(self) -> None:
+        self.rates: list[float | None] = []
+
+    def limit(self, rate: float | None) -> None:
+        """Note a rate."""
+        self.rates.append(rate)
+
+
+def test_limits_of_a_batch_are_pushed_once(tmp_path: Path) -> None:
+    """SEMANTICS 8.6; and a receiver of which too much waits takes nothing."""
+    running, _ = receivers(tmp_path, Counting(5), Notes())
+    reader, held = running.readers["s"], Held()
+    waiting = [0]
+    fake = SimpleNamespace(
+        source="s", index=0, supervisor=held, rate=None, reader=SimpleNamespace(waiting_bytes=lambda _: waiting[0])
+    )
+    running._running.append(fake)
+    offsets: Any = SimpleNamespace(limits={"rate": 100.0})
+    running.on_batch_submitted(offsets)
+    running.on_batch_submitted(offsets)
+    assert held.rates == [100.0]
+    waiting[0] = MOST_WAITING + 1
+    running._push()
+    waiting[0] = 0
+    running._push()
+    running.on_batch_submitted(SimpleNamespace(limits={}))  # type: ignore[arg-type]
+    assert held.rates == [100.0, 0.0, 100.0, None]
+    assert reader is running.readers["s"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "own", "rate"),
+    [
+        ({}, MaxRate(), None),
+        ({"rate": 90.0}, MaxRate(), 30.0),
+        ({"max_rate": 10}, MaxRate(), 5.0),
+        ({"max_rate_per_partition": 7}, MaxRate(), 7.0),
+        ({"rate": 900.0}, MaxRate(rows=100), 50.0),
+        ({"rate": 900.0}, MaxRate(per_partition=20), 20.0),
+    ],
+    ids=["none", "the estimate of all", "of the source", "of each", "of the code", "of the code for each"],
+)
+def test_a_receiver_gets_its_part_of_each_limit(limits: dict[str, Any], own: MaxRate, rate: float | None) -> None:
+    """Of two receivers of the source, and three of the job."""
+    assert receiver_rate(limits, own, of_source=2, of_all=3) == rate
+
+
+def test_a_sweep_asks_the_sources_that_keep_something(tmp_path: Path) -> None:
+    """With the positions of the Commits that have one."""
+    pushed = Pushed(tmp_path / "job", receivers=1)
+    pushed.add(6)
+    commits: list[Any] = [
+        SimpleNamespace(sources={"s": SimpleNamespace(position={"receivers": {"0": [1, 2]}})}),
+        SimpleNamespace(sources={}),
+    ]
+    assert sweeping({"s": pushed.reader(), "other": SimpleNamespace()})(commits) == 2  # type: ignore[dict-item]
