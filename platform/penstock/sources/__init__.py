@@ -20,6 +20,7 @@ from penstock.sources.memory import MemorySource
 from penstock.sources.rate import Rate
 from penstock.sources.received import Receive
 from penstock.sources.replay import FileReplay
+from penstock.sources.socket_source import Socket
 from penstock.sources.starts import Start, Version, version
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Rate",
     "Raw",
     "Receive",
+    "Socket",
     "Start",
     "Text",
     "Version",

@@ -1,0 +1,114 @@
+"""Read lines that a server of TCP sends, through a receiver (SEMANTICS 9.3, F47)."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import ConfigError
+from penstock.graph.durations import Duration, millis
+from penstock.graph.policies import BadRecord
+from penstock.receivers.receiver import Rows
+from penstock.receivers.socket_lines import SocketLines
+from penstock.sources.base import Source
+from penstock.sources.formats import Format, Raw, Text
+from penstock.sources.formats.base import placed
+from penstock.sources.received import Receiving, ReceivingReader, refuse_cluster, refuse_settings
+from penstock.sources.received_tasks import Fitted, RowsOfBlock
+
+__all__ = ["RecordRows", "Socket"]
+
+
+@dataclass(frozen=True)
+class Socket(Source):
+    """Describe lines to read from a server of TCP, to which the receiver connects, again whenever the connection ends.
+
+    TCP has no acknowledgement that reaches the server's program. Lines that are not in a block yet are lost when the
+    receiver dies, and lines that the server sends while nobody is connected do not come.
+
+    Args:
+        host: The server's name or address.
+        port: Its port.
+        format: What makes columns of a line. Lines are in UTF-8, and end as those of Unix or of Windows.
+        max_record: The most bytes of a line. A longer one is a bad record, with its beginning.
+        block_interval: How long lines wait at most until they become a block.
+        block_bytes: The size in bytes at which a block is cut before that; at most 64 MiB.
+        on_bad_record: Whether a line that cannot be decoded, or half a line where the connection ends, goes to
+            quarantine or fails the batch.
+        splits: How many tasks read a batch.
+
+    Raises:
+        ConfigError: A setting is wrong by itself.
+    """
+
+    host: str
+    port: int
+    _: KW_ONLY
+    format: Format = Text()  # noqa: RUF009 - a frozen value
+    max_record: int = 1 << 20
+    block_interval: Duration = millis(200)  # noqa: RUF009 - as above
+    block_bytes: int = 4 * 2**20
+    on_bad_record: BadRecord = BadRecord.QUARANTINE
+    splits: int = 1
+
+    acknowledged = "counted from the lines in blocks: those of the newest block may be lost, as TCP acknowledges none"
+
+    def __post_init__(self) -> None:
+        refuse_settings(receivers=1, splits=self.splits, interval=self.block_interval, block_bytes=self.block_bytes)
+        if not self.host:
+            raise ConfigError("host is empty")
+        if not 1 <= self.port < 1 << 16:
+            raise ConfigError(f"port is {self.port}, and no port of TCP")
+        if not 1 <= self.max_record <= 1 << 24:
+            raise ConfigError(f"max_record is {self.max_record}, and is from 1 to 16,777,216 bytes")
+
+    def open(self, spark: Any) -> ReceivingReader:
+        """Return the reader; raises ReceiversNeedOneMachine."""
+        refuse_cluster(spark)
+        form = self.format.opened([])
+        schema = form.columns()
+        skips_empty = not isinstance(self.format, Text | Raw)
+        receiver = SocketLines(self.host, self.port, most=self.max_record, skips_empty=skips_empty)
+        return ReceivingReader(
+            schema,
+            Receiving(
+                receiver,
+                receivers=1,
+                encode=as_they_are,
+                interval=self.block_interval.seconds,
+                most=self.block_bytes,
+            ),
+            RecordRows(form, schema),
+            on_bad_record=self.on_bad_record,
+            splits=self.splits,
+        )
+
+
+def as_they_are(rows: Rows) -> pa.Table:
+    """Return the records that a receiver of Penstock stores: `penstock.receivers.socket_lines.RECORDS`."""
+    assert isinstance(rows, pa.Table)
+    return rows
+
+
+@dataclass(frozen=True)
+class RecordRows(RowsOfBlock):
+    """Decode records when they are read: so code that decodes in another way reads what waits in that way."""
+
+    format: Format
+    schema: pa.Schema
+
+    def fitted(self, block: pa.Table) -> Fitted:
+        """Return a row for each record; one that was bad when it came stays so."""
+        values, bad = block["value"].to_pylist(), block["error"].to_pylist()
+        good = [value for value, error in zip(values, bad, strict=True) if error is None]
+        decoded = self.format.decode(good, self.schema)
+        decoded = placed(decoded.rows, decoded.errors, bad)
+        if decoded.errors is None:
+            return decoded.rows, None, None
+        raw = [
+            None if error is None else value.decode("utf-8", "backslashreplace")
+            for value, error in zip(values, decoded.errors.to_pylist(), strict=True)
+        ]
+        return decoded.rows, decoded.errors, pa.array(raw, pa.string())
