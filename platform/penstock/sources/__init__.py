@@ -15,7 +15,8 @@ from penstock.sources.file.formats import Parquet
 from penstock.sources.file.reader import bytes_, files
 from penstock.sources.file.source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
-from penstock.sources.kafka import Kafka
+from penstock.sources.http_source import Http
+from penstock.sources.kafka import Kafka, Start
 from penstock.sources.memory import MemorySource
 from penstock.sources.rate import Rate
 from penstock.sources.received import Receive
@@ -32,6 +33,7 @@ __all__ = [
     "DeltaTable",
     "FileReplay",
     "Files",
+    "Http",
     "Json",
     "Kafka",
     "MemorySource",

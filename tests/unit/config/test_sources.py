@@ -125,6 +125,7 @@ def test_an_empty_text_may_stand_in_a_list(project):
             "",
             1,
             "the key 'kind' is missing in [sources.orders]; use 'delta_table' or 'file_replay' or 'files' or 'kafka' or 'rate'",
+            "the key 'kind' is missing in [sources.orders]; use 'file_replay' or 'files' or 'http' or 'kafka' or 'socket'",
         ),
         ('"skip"', '"skp"', 6, "on_gap is 'skp' in [sources.orders]; use 'fail' or 'skip'"),
         ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'avro' or 'csv' or 'json' or"),
