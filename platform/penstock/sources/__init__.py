@@ -16,7 +16,7 @@ from penstock.sources.file.reader import bytes_, files
 from penstock.sources.file.source import Files
 from penstock.sources.formats import ArrowFunction, Avro, Csv, Json, Raw, Text
 from penstock.sources.http_source import Http
-from penstock.sources.kafka import Kafka, Start
+from penstock.sources.kafka import Kafka
 from penstock.sources.memory import MemorySource
 from penstock.sources.rate import Rate
 from penstock.sources.received import Receive

@@ -108,7 +108,7 @@ class SinkContract:
         assert Sink in type(world.sink).__mro__
         assert isinstance(world.sink.deduplicates, bool)
         assert isinstance(world.sink.in_order, bool)
-        abilities = {
+        abilities: dict[type, set[str]] = {
             SchemaCheckingSink: {"check"},
             CreatingSink: {"create"},
             MaintainedSink: {"maintain"},

@@ -61,7 +61,7 @@ def spans(
     reader: SourceReader, start: Position | None = None, limit: int | None = None, target: Ends | None = None
 ) -> list[tuple[Position | None, Position]]:
     """Return the ranges that batches read until nothing is new."""
-    ranges = []
+    ranges = list[tuple[Position | None, Position]]()
     while (end := end_of_batch(reader, start, ReadLimit(rows=limit), target)) != start:
         ranges.append((start, dict(end)))
         start = dict(end)
