@@ -12,35 +12,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Bytes", "MaxRate", "MaxRatePerPartition", "Pause", "Rows", "limits_given", "limits_in_words"]
 
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        "--rows", metavar="N|none|default", help="Maximum of rows per batch for each source.", show_default=False
-    ),
-]
+_COUNT = "N|none|default"
+
+
+def _option(name: str, help_: str, metavar: str = _COUNT) -> Any:
+    """Return the option of one limit."""
+    return typer.Option(name, metavar=metavar, help=help_, show_default=False)
+
+
+Rows = Annotated[str | None, _option("--rows", "Maximum of rows per batch for each source.")]
 Bytes = Annotated[
     str | None,
-    typer.Option(
-        "--bytes",
-        metavar="SIZE|none|default",
-        help="Maximum of bytes per batch for each source that knows them.",
-        show_default=False,
-    ),
+    _option("--bytes", "Maximum of bytes per batch for each source that knows them.", "SIZE|none|default"),
 ]
-MaxRate = Annotated[
-    str | None,
-    typer.Option(
-        "--max-rate", metavar="N|none|default", help="Maximum of rows a second for each source.", show_default=False
-    ),
-]
+MaxRate = Annotated[str | None, _option("--max-rate", "Maximum of rows a second for each source.")]
 MaxRatePerPartition = Annotated[
     str | None,
-    typer.Option(
-        "--max-rate-per-partition",
-        metavar="N|none|default",
-        help="Maximum of rows a second for each partition of a source.",
-        show_default=False,
-    ),
+    _option("--max-rate-per-partition", "Maximum of rows a second for each partition of a source."),
 ]
 Pause = Annotated[
     bool | None, typer.Option("--pause/--no-pause", help="Read nothing, or read again.", show_default=False)
