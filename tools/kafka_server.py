@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -29,8 +29,12 @@ from tools.certificates import Certificates
 from tools.hdfs_server import BRIEF_JAVA
 from tools.waiting import free_port, until
 
-_CLUSTER = "4L6g3nShT-eMCtK--X86sw"
-"""Any id: storage is formatted for it once."""
+_FORMATTED = """\
+version=1
+node.id=1
+cluster.id=4L6g3nShT-eMCtK--X86sw
+"""
+"""What storage has before its first broker; any id of a cluster will do."""
 _LOG = """\
 log4j.rootLogger=INFO,out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -128,13 +132,12 @@ class KafkaServer:
         lines = [f"{name}={value}\n" for name, value in self._settings.items()]
         (self.folder / "server.properties").write_text("".join(lines))
         (self.folder / "log4j.properties").write_text(_LOG)
-        ran = subprocess.run(
-            [*self._java("kafka.tools.StorageTool"), "format", "-t", _CLUSTER, "-c", self._properties],
-            capture_output=True, text=True, check=False, timeout=_PATIENCE, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        # As Kafka's StorageTool formats it, which starts Java for these lines.
+        (self.folder / "data").mkdir()
+        (self.folder / "data" / "meta.properties").write_text(_FORMATTED)
         self.start_broker()
         self.wait()
+        until(self._coordinates, "a coordinator of groups")
 
     def start_broker(self) -> None:
         """Start it over what it kept; returns before it answers."""
@@ -251,6 +254,16 @@ class KafkaServer:
             socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
             return bool(self.admin.list_topics(timeout=1).brokers)
         except (OSError, KafkaException):
+            return False
+
+    def _coordinates(self) -> bool:
+        """Return whether it answers for groups; the first question makes it create the topic of their offsets."""
+        try:
+            asked = self.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions("nobody")], request_timeout=1.0
+            )
+            return bool(asked["nobody"].result())
+        except KafkaException:
             return False
 
     def _leads(self, topic: str, partitions: int) -> bool:
