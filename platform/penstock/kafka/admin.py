@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,9 +60,11 @@ class Admin:
         except ModuleNotFoundError as why:
             raise ConfigError(f"{user} needs the package confluent-kafka: pip install penstock[kafka]") from why
         self.servers = str(config["bootstrap.servers"])
-        self._newest: KafkaError | None = None
+        # Why there is no connection, the newest: to librdkafka it may come yet, also where the brokers refuse the user.
+        # A callback of this object would keep both alive, with threads and open files, until Python collects cycles.
+        self._errors: deque[KafkaError] = deque(maxlen=1)
         try:
-            self._admin: AdminClient = AdminClient({**config, "error_cb": self._note_error}, logger=LIBRDKAFKA)
+            self._admin: AdminClient = AdminClient({**config, "error_cb": self._errors.append}, logger=LIBRDKAFKA)
         except KafkaException as why:
             raise ConfigError(f"librdkafka refuses a setting: {why.args[0].str()}", where=self.servers) from why
 
@@ -149,18 +152,14 @@ class Admin:
                 return None
             raise self._raised(why, where) from why
 
-    def _note_error(self, error: KafkaError) -> None:
-        """Keep why there is no connection: to librdkafka it may come yet, also where the brokers refuse the user."""
-        self._newest = error
-
     def _forget(self) -> None:
         """Drop errors that are older than the question."""
         self._admin.poll(0)
-        self._newest = None
+        self._errors.clear()
 
     def _raised(self, why: KafkaException, where: str) -> PenstockError:
         """Return what an exception of librdkafka means, by why there is no connection if that is known."""
         self._admin.poll(0)
         meant = self.meant(why.args[0], where)
-        silent = self._newest is not None and isinstance(meant, self.unavailable)
-        return self.meant(self._newest, self.servers) if silent and self._newest is not None else meant
+        silent = self._errors and isinstance(meant, self.unavailable)
+        return self.meant(self._errors[0], self.servers) if silent else meant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import pytest
 from confluent_kafka import KafkaError
@@ -46,3 +47,11 @@ def test_a_setting_that_librdkafka_does_not_have_is_named() -> None:
     """When the client is made, and not at its first question."""
     with pytest.raises(ConfigError, match=r"no\.such"):
         Asking({"bootstrap.servers": "127.0.0.1:1", "no.such": 1}, user="a test")
+
+
+def test_a_connection_that_nobody_has_is_closed_at_once() -> None:
+    """It has threads and open files, which a driver would keep until Python next collects cycles."""
+    asking = Asking({"bootstrap.servers": "127.0.0.1:1"}, user="a test")
+    client = ref(asking)
+    del asking
+    assert client() is None
