@@ -189,6 +189,7 @@ class Encoded(Json):
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("topic")  # creates topics, which are unknown at first
 class TestKafka(CreatingContract, DeduplicatingContract):
     """A topic, written in transactions."""
 
@@ -202,6 +203,7 @@ class TestKafka(CreatingContract, DeduplicatingContract):
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("topic")
 class TestKafkaAtLeastOnce(CreatingContract, RepeatingContract):
     """A topic, written without transactions."""
 

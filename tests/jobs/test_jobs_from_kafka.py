@@ -38,7 +38,7 @@ from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.kafka_server import KafkaServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(4, of="jobs from Kafka")]
 
 HOOKS = [
     ("FixOffsets", "after"), ("Compute", "before"), ("Compute", "after"), ("CommitBatch", "after"),
@@ -115,7 +115,9 @@ def test_each_partition_has_a_watermark(kafka: Any, topic: str, tmp_path: Path) 
 
 
 @pytest.mark.remedy("PEN-SRC-009")
-def test_a_broker_that_goes_ends_the_driver_for_a_retry_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_goes_ends_the_driver_for_a_retry_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As HDFS does: exit code 75, nothing committed, and the next driver goes on."""
     server = KafkaServer(tmp_path / "kafka")
     server.start()
@@ -125,8 +127,10 @@ def test_a_broker_that_goes_ends_the_driver_for_a_retry_and_loses_nothing(tmp_pa
         with Harness(job_of(server.address, "t", tmp_path), tmp_path / "root") as h:
             h.batch()
             server.kill()
-            with pytest.raises(SourceUnavailable) as away:
-                h.batch()
+            with monkeypatch.context() as impatient:
+                impatient.setattr("penstock.kafka.admin.SECONDS", 2.0)
+                with pytest.raises(SourceUnavailable) as away:
+                    h.batch()
             assert away.value.exit_code == EXIT_RETRY
             server.start_broker()
             server.wait()

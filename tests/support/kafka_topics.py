@@ -39,7 +39,7 @@ def records_in(servers: str, topic: str, *, isolation: str = "read_committed", *
         records, until = [], time.monotonic() + _PATIENCE
         while left:
             assert time.monotonic() < until, f"{topic} is not read to its end"
-            for message in consumer.consume(1_000, 0.2):
+            for message in consumer.consume(1_000, 0.02):
                 error = message.error()
                 if error is None:
                     headers = dict(message.headers() or ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ KILLS = [
 
 
 @pytest.mark.fault("F01", "F54", "F58")
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_kill_within_a_publication_doubles_and_loses_nothing(kill: str, writing: Writing) -> None:
     """A process dies by SIGKILL at each step of the protocol; the next one publishes the same batch."""
@@ -102,35 +103,43 @@ def test_an_open_transaction_of_a_dead_driver_is_no_batch(writing: Writing) -> N
     assert shown(writing) == [0, 1]
 
 
-def is_forgotten(servers: str) -> bool:
-    """Return whether the broker has written that it knows the transactional id no longer."""
+def is_forgotten(servers: str, app: str) -> bool:
+    """Return whether the broker has written that it knows the transactional id of an app no longer."""
     written = records_in(servers, "__transaction_state", isolation="read_uncommitted")
-    return [record.value for record in written if APP.encode() in (record.key or b"")][-1] is None
+    return [record.value for record in written if app.encode() in (record.key or b"")][-1] is None
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["idle", "after a crash"])
-def test_a_transactional_id_that_expired_is_taken_again(tmp_path: Path, *, clean: bool) -> None:
-    """The brokers forget one that nobody uses for a week; here for a moment."""
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """Return a broker that forgets after a moment a producer that nobody uses, and not after a week."""
     server = KafkaServer(
-        tmp_path / "kafka",
+        tmp_path_factory.mktemp("kafka"),
         settings={
-            "transactional.id.expiration.ms": 200,
+            "transactional.id.expiration.ms": 1_000,
             "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
-            "producer.id.expiration.ms": 200,
+            "producer.id.expiration.ms": 1_000,
             "producer.id.expiration.check.interval.ms": 100,
         },
     )
-    server.start()
     try:
-        server.create("t")
-        writing = Writing(tmp_path, "t", server)
-        publisher = writing.publisher()
-        publisher.publish(writing.batch(0, [0]))
-        until(lambda: is_forgotten(server.address), "the transactional id to expire")
-        before, publisher = publisher._producers[APP], publisher if clean else writing.publisher()
-        publisher.publish(writing.batch(0, [0]))
-        publisher.publish(writing.batch(1, [1]))
-        assert publisher._producers[APP] is not before
-        assert shown(writing) == [0, 1]
+        server.start()
+        yield server
     finally:
         server.end()
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["idle", "after a crash"])
+def test_a_transactional_id_that_expired_is_taken_again(forgetful: KafkaServer, tmp_path: Path, *, clean: bool) -> None:
+    """The brokers forget one that nobody uses."""
+    topic = forgetful.new_name()
+    forgetful.create(topic)
+    writing = Writing(tmp_path, topic, forgetful)
+    publisher = writing.publisher()
+    app = f"{APP}-{topic}"
+    publisher.publish(writing.batch(0, [0], app=app))
+    until(lambda: is_forgotten(forgetful.address, app), "the transactional id to expire")
+    before, publisher = publisher._producers[app], publisher if clean else writing.publisher()
+    publisher.publish(writing.batch(0, [0], app=app))
+    publisher.publish(writing.batch(1, [1], app=app))
+    assert publisher._producers[app] is not before
+    assert shown(writing) == [0, 1]
