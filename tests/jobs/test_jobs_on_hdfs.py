@@ -28,7 +28,7 @@ from penstock.runtime.snapshots.delta_table import working_copy
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
 from penstock.testing import Harness
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(2, of="jobs on HDFS")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(1, of="jobs on HDFS")]
 
 test_windows = state.test_windows_stand_behind_state_functions_and_before_them
 test_10_4_truncation = data.test_10_4_behind_a_data_checkpoint_nothing_older_is_read

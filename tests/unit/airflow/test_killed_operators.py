@@ -186,7 +186,7 @@ def outcomes(tmp_path_factory, request):
     return run_apart(f"ASKED = {asked!r}\n{SCRIPT}", tmp_path_factory.mktemp("killed"))[1]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.fault("F08", "F12")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_is_killed_at_any_call_and_tried_again_does_no_more_than_one_in_peace(outcomes, kind):
@@ -196,14 +196,14 @@ def test_a_task_that_is_killed_at_any_call_and_tried_again_does_no_more_than_one
         assert outcome == outcomes[kind]["peace"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_is_cleared_changes_nothing(outcomes, kind):
     """It finds what its first run has done."""
     assert outcomes[kind]["cleared"] == outcomes[kind]["peace"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_is_tried_again_after_another_began_the_stream_anew_leaves_it_alone(outcomes, kind):

@@ -208,6 +208,7 @@ def test_a_record_that_is_too_large_is_a_bad_one(kafka: Any, topic: str) -> None
 
 
 @pytest.mark.fault("F41")
+@pytest.mark.sample(seconds=20)
 def test_a_record_is_larger_than_librdkafka_takes_by_itself(tmp_path: Path) -> None:
     """A broker may take more than an answer may have by default, 100 MB: that would be asked for over and over."""
     more = {"message.max.bytes": 1 << 27, "socket.request.max.bytes": 1 << 28}
@@ -281,6 +282,7 @@ def test_compacted_records_are_no_rows(kafka: Any, topic: str) -> None:
     assert until(left, "the topic to be compacted")
 
 
+@pytest.mark.sample(seconds=25)
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
     """Killed and started again it gives the same rows; frozen it is no failure but a pause, for driver and task."""
     server = KafkaServer(tmp_path / "kafka")

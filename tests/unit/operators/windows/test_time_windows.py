@@ -29,7 +29,7 @@ from penstock.windows import Sliding, Tumbling
 from tests.support.slice_memory import Done, SliceMemory, whole_step
 from tests.support.window_samples import rows_of_branch
 
-pytestmark = pytest.mark.sample(30, of="time windows")
+pytestmark = pytest.mark.sample(20, of="time windows")
 
 MANY = importlib.import_module("penstock.operators.windows.window_batch_close")
 TIME_WINDOWS = importlib.import_module("penstock.operators.windows.time_windows")

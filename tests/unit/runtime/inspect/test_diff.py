@@ -25,7 +25,7 @@ from penstock.testing import Crashed, Harness
 from penstock.testing.environment import session_of_tests
 from penstock.windows import Tumbling
 
-pytestmark = [pytest.mark.fault("F51"), pytest.mark.sample(4, of="differences of jobs")]
+pytestmark = [pytest.mark.fault("F51"), pytest.mark.sample(3, of="differences of jobs")]
 
 ROWS = [order("a", 1, 5), order("b", 2, 6)]
 
