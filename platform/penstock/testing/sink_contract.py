@@ -236,7 +236,7 @@ class DeduplicatingContract(SinkContract):
         """SEMANTICS 9.4 as a law: rising batches, each tried some times, by publishers that live or die in between."""
         tries = st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=5)
 
-        @settings(max_examples=examples(10), deadline=None)
+        @settings(max_examples=examples(5), deadline=None)
         @given(tries)
         def law(plan: list[tuple[int, bool]]) -> None:
             world = another(tmp_path_factory.mktemp("sink"))

@@ -212,7 +212,7 @@ class SourceContract:
     def test_any_limits_read_all_rows_once_and_none_too_many(self, feed: Feed) -> None:
         """SEMANTICS 8.2, 8.5 as a law: no batch has more rows than its limit, but one of each partition."""
 
-        @settings(max_examples=examples(15), deadline=None)
+        @settings(max_examples=examples(8), deadline=None)
         @given(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=5))
         def law(rows: int, limits: list[int]) -> None:
             reader, start, keys = feed(rows), None, []
@@ -233,7 +233,7 @@ class SourceContract:
     def test_a_bounded_run_reads_what_was_there_however_the_source_grows(self, feed: Feed, grow: Grow) -> None:
         """SEMANTICS 1.5 as a law: the target is fixed once and stays, and the run ends there, and not before."""
 
-        @settings(max_examples=examples(15), deadline=None)
+        @settings(max_examples=examples(8), deadline=None)
         @given(st.integers(0, 20), st.integers(0, 4), st.none() | st.integers(1, 9))
         def law(rows: int, more: int, limit: int | None) -> None:
             reader = feed(rows)
