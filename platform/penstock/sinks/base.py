@@ -49,6 +49,7 @@ __all__ = [
     "Origin",
     "Publication",
     "Publisher",
+    "ReadableSink",
     "SchemaCheckingSink",
     "Sink",
     "Staged",
@@ -255,6 +256,17 @@ class CreatingSink(SchemaCheckingSink):
         jobs may do it at the same time. Durable on return.
 
         Raises what `check` raises, before anything is written.
+        """
+
+
+class ReadableSink(Sink):
+    """A sink that gives back what it shows, so that quarantined rows can be sent through again."""
+
+    @abstractmethod
+    def read_batches(self, batches: range) -> pa.Table:
+        """Return the published rows whose column `_batch` is in a range, in any order; none where nothing was.
+
+        Called on the driver between batches. Raises SinkError by name for a target that cannot be read.
         """
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import SinkAhead
-from penstock.sinks.base import Publication, Publisher, Sink
+from penstock.sinks.base import Publication, Publisher, ReadableSink
 from penstock.sinks.staged_files import read_staged
 
 __all__ = ["MemorySink"]
 
 
-class MemorySink(Sink):
+class MemorySink(ReadableSink):
     """Published rows by app and batch, each batch's in order of arrival; outlives the driver, as a table would."""
 
     deduplicates = True
@@ -38,6 +39,13 @@ class MemorySink(Sink):
         """
         fits = (key for key in self.batches if app in (None, key[0]) and batch in (None, key[1]))
         return [row for key in sorted(fits, key=lambda key: key[1]) for row in self.batches[key].to_pylist()]
+
+    def read_batches(self, batches: range) -> pa.Table:
+        """Return the rows of quarantines of these batches."""
+        rows = pa.concat_tables(self.batches[key] for key in sorted(self.batches, key=lambda key: key[1]))
+        return rows.filter(
+            pc.and_(pc.greater_equal(rows["_batch"], batches.start), pc.less(rows["_batch"], batches.stop))
+        )
 
     def continue_from(self, other: MemorySink) -> None:
         """Become the same table as the sink of an earlier job: each shows the rows of both from now on."""

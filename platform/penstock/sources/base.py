@@ -127,6 +127,14 @@ class TaskReader(Protocol):
         Raises SourceChanged when the rows are not those of the span any more; any other error of the source by name.
         """
 
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]] | None:
+        """Return the rows of texts that were in RAW once, and for each what is wrong with it; None without a way to.
+
+        Tasks call it for records that are sent through again from quarantine (decision 134), with the columns of the
+        reader's schema. It fails no record but by such an error, as `read` does. By default there is no way.
+        """
+        return None
+
 
 class SourceReader(Protocol):
     """Follow one source on the driver, from `Source.open` to the end of the run.

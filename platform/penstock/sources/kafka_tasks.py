@@ -314,6 +314,16 @@ class KafkaTaskReader(TaskReader):
             table = table.append_column(name, _METADATA_OF[name](messages, at.range))
         return with_hidden(table, at.range.index, offsets, decoded.errors, raw)
 
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
+        """Return the rows of values that are texts; what a record has beside its value is null."""
+        made = self._decoded([text.encode() for text in texts])
+        errors = [None] * len(texts) if made.errors is None else made.errors.to_pylist()
+        beside = {name: pa.nulls(len(texts), METADATA[name]) for name in self.metadata}
+        rows = made.rows
+        for name, nulls in beside.items():
+            rows = rows.append_column(name, nulls)
+        return rows, errors
+
     def _decoded(self, values: Sequence[bytes | None]) -> Decoded:
         most = self.max_record
         too_large = [

@@ -13,7 +13,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import make_folders
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import DeltaJarsMissing, JobError, SinkSchemaMismatch
-from penstock.sinks.base import CreatingSink, Publisher, Target, TruncatableSink
+from penstock.sinks.base import CreatingSink, Publisher, ReadableSink, Target, TruncatableSink
 from penstock.sinks.delta.data_files import TableFiles
 from penstock.sinks.delta.log_entry import make_table_durable
 from penstock.sinks.delta.publisher import DeltaPublisher
@@ -28,7 +28,7 @@ __all__ = ["Delta"]
 
 
 @dataclass(frozen=True)
-class Delta(CreatingSink, TruncatableSink):
+class Delta(CreatingSink, TruncatableSink, ReadableSink):
     """Describe a Delta table; it is made with the stream's columns if it is not there.
 
     Args:
@@ -127,6 +127,14 @@ class Delta(CreatingSink, TruncatableSink):
         """Put a version in force again, as in `delta.restore.put_back`."""
         with named_errors(self.path):
             return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
+
+    def read_batches(self, batches: range) -> pa.Table:
+        """Return the rows of the newest version; files without rows of these batches are not read."""
+        with named_errors(self.path):
+            table = load(Path(self.path))
+            if table is None:
+                raise SinkError("there is no Delta table to read", where=str(self.path))
+            return table.to_pyarrow_table(filters=[("_batch", ">=", batches.start), ("_batch", "<", batches.stop)])
 
     def place(self) -> str:
         """Return the table's folder."""
