@@ -345,6 +345,10 @@ class FakeEngine:
         assert name in {source.name for source in self.graph.sources}
         return WorldReader(self.world)
 
+    def requeue(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
+        """Send nothing again."""
+        return {}
+
     def sink(self, name: str) -> SinkPublisher:
         """Return the publisher of a sink."""
         assert name in {sink.name for sink in self.graph.sinks}

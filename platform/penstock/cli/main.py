@@ -17,6 +17,7 @@ COMMANDS = (
     "penstock.cli.report",
     "penstock.cli.ui",
     "penstock.cli.held",
+    "penstock.cli.requeue",
     "penstock.cli.sinks",
     "penstock.cli.init",
     "penstock.cli.doctor",

@@ -100,6 +100,8 @@ def _totals(totals: Totals | None) -> Iterator[tuple[str, str]]:
     ahead = f" ({totals.ahead:,} too far in the future)" if totals.ahead else ""
     kept_out = f"{totals.quarantined:,} quarantined{ahead}, {totals.filtered:,} filtered, {totals.late:,} late"
     yield "in all", f"{totals.read:,} read, {kept_out}"
+    if totals.requeued:
+        yield "requeued", f"{totals.requeued:,} rows of quarantines, of which {totals.failed_again:,} failed again"
     for warning in totals.warnings:
         yield "warning", warning
 

@@ -137,6 +137,16 @@ class UnfitValue(UserFunctionError, ValueError):
     )
 
 
+class RequeueRefused(PenstockError, ValueError):
+    """A request to send quarantined rows through again that no driver can carry out."""
+
+    code = "PEN-OPR-025"
+    remedy = (
+        "Name a source of the job whose quarantine is written to a Delta table as it is: "
+        "job.quarantine(NAME).write(…, Delta(path)). Then ask again."
+    )
+
+
 class ComputeFailed(PenstockError, RuntimeError):
     """The Spark job of a batch failed, and not because of the job's code."""
 

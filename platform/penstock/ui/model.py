@@ -315,7 +315,7 @@ def _newest_units(batches: Sequence[KeptCheckpoint]) -> list[Unit]:
     return units[:_NEWEST_UNITS]
 
 
-_NO_STEPS = frozenset({"source", "filter", "check", "batches"})
+_NO_STEPS = frozenset({"source", "requeue", "filter", "check", "batches"})
 """What is accounted for beside the steps that keep state, each under the word of its operator."""
 
 

@@ -97,7 +97,8 @@ class BatchReport:
 class Totals:
     """Hold the rows of all batches up to one, and in how many batches most rows were late, or too far ahead.
 
-    `ahead` is a part of `quarantined`, which is that of sources. A row may be late for several steps.
+    `ahead` is a part of `quarantined`, which is that of sources. A row may be late for several steps. `requeued` are
+    quarantined rows that were sent through again, of which `failed_again` are in quarantine once more.
     """
 
     read: int
@@ -107,6 +108,8 @@ class Totals:
     late: int
     mostly_late: int
     mostly_ahead: int
+    requeued: int = 0
+    failed_again: int = 0
 
     @classmethod
     def of(cls, commit: Commit | None) -> Totals | None:
@@ -126,6 +129,8 @@ class Totals:
             late=sum(n.get("late", 0) for n in counts.values()),
             mostly_late=add_up("batches", "mostly_late"),
             mostly_ahead=add_up("batches", "mostly_too_far_ahead"),
+            requeued=add_up("requeue", "read"),
+            failed_again=add_up("requeue", "quarantined"),
         )
 
     @property

@@ -128,12 +128,26 @@ class PartitionProgress(Record):
     gone: bool = False
 
 
+class Requeued(Record):
+    """How far the quarantine of a source was sent through again (decision 134).
+
+    Rows that batches before `next` put there were sent. The request `command` wants them up to batch `until`,
+    exclusive, and has had `rows` so far.
+    """
+
+    command: str
+    next: int = Field(ge=0)
+    until: int = Field(ge=0)
+    rows: int = Field(ge=0)
+
+
 class SourceProgress(Record):
     """Where the next batch begins to read a source."""
 
     position: dict[str, JsonValue]
     partitions: dict[str, PartitionProgress]
     ended: bool
+    requeued: Requeued | None = None
 
 
 class SnapshotRef(Record):

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.checkpoint.log.entries import Commit, Offsets, SourceProgress, StagedFile
-from penstock.errors import GateStopped
+from penstock.checkpoint.log.entries import Commit, Offsets, Requeued, SourceProgress, StagedFile
+from penstock.errors import AccountingBroken, GateStopped
 from penstock.graph.nodes import CheckNode
 from penstock.graph.policies import OnEnd
 from penstock.quality.policy import Action, Disposition, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
-from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK
+from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK, REQUEUE
 from penstock.runtime.driver.receipts import BatchReceipts, totals
 from penstock.runtime.driver.watermarks import progressed, source_watermark, step_watermark
 from penstock.sources.base import WATERMARK
@@ -101,7 +101,20 @@ def _source(
         position=dict(ranges["end"]),
         partitions=after,
         ended=reader.ended(ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
+        requeued=_requeued(name, ranges.get(REQUEUE), known, outcome),
     )
+
+
+def _requeued(
+    name: str, sent: Mapping[str, Any] | None, known: SourceProgress | None, outcome: BatchReceipts
+) -> Requeued | None:
+    """Return how far a quarantine was sent again; raises AccountingBroken where a row of the file was not counted."""
+    if sent is None:
+        return known.requeued if known is not None else None
+    read = outcome.accounting.get(f"requeue:{name}", {}).get("read", 0)
+    if read != sent["count"]:
+        raise AccountingBroken(f"{sent['count']:,} rows of source {name!r} were sent again and {read:,} were read")
+    return Requeued(command=sent["command"], next=sent["next"], until=sent["until"], rows=sent["rows"])
 
 
 def _since(offsets: Offsets) -> int | None:

@@ -88,6 +88,12 @@ class Engine(Protocol):
     def sink(self, name: str) -> SinkPublisher:
         """Return the publisher of a sink."""
 
+    def requeue(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
+        """Return the quarantined rows, by source, that a batch sends through again, as its Offsets have it.
+
+        Asked before each batch; `commit` is the one before it. What is returned is durable.
+        """
+
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts."""
 

@@ -29,12 +29,14 @@ __all__ = [
     "DRAIN",
     "GONE",
     "HELD_BACK",
+    "REQUEUE",
     "NextBatch",
     "TickClock",
     "available",
     "facts_of",
     "next_batch",
     "reached",
+    "requeues_of",
     "rows_of",
     "spans_of",
 ]
@@ -45,6 +47,8 @@ DRAIN = "drain"
 """The setting of a batch that ends all sources."""
 HELD_BACK, GONE = "held_back", "gone"
 """What the ranges of a source say of its partitions: those with rows that the batch leaves, and those that are gone."""
+REQUEUE = "requeue"
+"""What the ranges of a source say of rows of its quarantine that the batch sends through again (decision 134)."""
 _POLL = 50_000
 """How long to wait for new rows, microseconds."""
 
@@ -94,7 +98,9 @@ def next_batch(
     within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
     admitted = admit(within, None if last_time is None else tick.time - last_time)
     ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}
-    fresh = any(r["span"] is not None for r in ranges.values())
+    for name, rows in ({} if admitted.paused else engine.requeue(commit, batch)).items():
+        ranges[name][REQUEUE] = rows
+    fresh = any(r["span"] is not None or REQUEUE in r for r in ranges.values())
     ending = False
     ended = {name for name, r in ranges.items() if engine.source(name).ended(r["end"])}
     going = [name for name in ranges if name not in ended and not _has_ended(commit, name)]
@@ -268,6 +274,7 @@ def facts_of(
         epoch=epoch,
         run=uuid.uuid4().hex[:12],
         spans=spans_of(offsets),
+        requeued=requeues_of(offsets),
         late={step: marks.late for step, marks in offsets.watermarks.items()},
         close={step: marks.close for step, marks in offsets.watermarks.items()},
         manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
@@ -302,6 +309,12 @@ def reached(graph: JobGraph, commit: Commit | None) -> dict[str, int | None]:
 def spans_of(offsets: Offsets) -> dict[str, Span | None]:
     """Return what the tasks of a batch read of each source, None for nothing."""
     return {name: cast("Span | None", ranges["span"]) for name, ranges in offsets.ranges.items()}
+
+
+def requeues_of(offsets: Offsets) -> dict[str, dict[str, Any]]:
+    """Return what a batch sends through again of the quarantines of sources."""
+    sent = {name: cast("dict[str, Any]", of[REQUEUE]) for name, of in offsets.ranges.items() if REQUEUE in of}
+    return {name: rows for name, rows in sent.items() if rows["count"]}
 
 
 def rows_of(engine: Engine, offsets: Offsets) -> dict[str, int | None]:

@@ -55,7 +55,7 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
         match receipt["kind"]:
             case "read":
                 _read(outcome, receipt)
-            case "filter" | "mapped":
+            case "filter" | "mapped" | "requeued":
                 outcome.accounting[receipt["of"]].update(receipt["counts"])
             case "step":
                 outcome.accounting[receipt["counted_as"]].update(receipt["counts"])
@@ -117,6 +117,7 @@ _MERGED = "merged"
 _SUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "source": {"read": ("quarantined", "passed")},
     "filter": {"rows": ("kept", "filtered")},
+    "requeue": {"read": ("quarantined", "passed")},
     "map_batches": {},  # a function may make as many rows as it likes
     "check": {"in": ("published", "dropped", "quarantined", "held")},
 }

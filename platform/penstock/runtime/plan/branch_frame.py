@@ -40,6 +40,8 @@ _PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
 _STATE = re.compile(r" *SQLSTATE: \w{5}")
 _DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
+_EXACT_TIMES = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")"""
+"""Of a row in quarantine all is written, so that it can be sent through again: by itself Spark cuts microseconds."""
 _KEPT = (TIME, ROW_STATUS, PARTITION, POSITION, ERROR, RAW)
 
 
@@ -157,7 +159,7 @@ def source_frame(
     fate = f"CASE WHEN {ERROR} IS NOT NULL THEN {BAD_RECORD} {no_time} {ahead} ELSE 0 END"
     frame = frame.selectExpr("*", f"{fate} AS {ROW_STATUS}")
     # A record that was not decoded has no columns: without a raw text of its own it has none, and is no empty object.
-    json = f"to_json(struct({', '.join(columns)}))"
+    json = f"to_json(struct({', '.join(columns)}), {_EXACT_TIMES})"
     raw = f"CASE WHEN {ERROR} IS NOT NULL THEN {RAW} WHEN {ROW_STATUS} < 0 THEN {json} END"
     kept = (f"{raw} AS {RAW}" if name == RAW else name for name in _KEPT)
     return BranchFrame(frame.selectExpr(*columns, *kept), visible)

@@ -11,6 +11,7 @@ from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.log.takeover import View
+from penstock.checkpoint.requeue_requests import RequeueRequests
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import prove_exclusive
 from penstock.graph.job import Job
@@ -19,6 +20,7 @@ from penstock.quality.held.release import HeldPins
 from penstock.quality.held.requests import HeldAsks
 from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
 from penstock.runtime.driver.ownership import anybody_may
+from penstock.runtime.driver.requeues import RequeueService
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.warnings import Cautions
 from penstock.runtime.process.batch_events import BatchEvents
@@ -92,6 +94,8 @@ class JobRun:
             service.serve(owned)
             receivers.serve()
 
+        requests = RequeueRequests(control, graph.name)
+        engine.requeues = requeues = RequeueService(requests, graph, folder, clock, engine.readers)
         driver = Driver(
             engine,
             log,
@@ -109,7 +113,7 @@ class JobRun:
             data=data,
             settings=settings,
             may_take_over=may_take_over,
-            listeners=(held, Cautions(), BatchEvents(graph.listeners, clock), receivers, *listeners),
+            listeners=(held, requeues, Cautions(), BatchEvents(graph.listeners, clock), receivers, *listeners),
             between=between,
         )
         receivers.draining = lambda: driver.draining

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.runtime.driver.engine import StepRewrite
+    from penstock.runtime.driver.requeues import RequeueService
 
 __all__ = ["SparkEngine"]
 
@@ -80,6 +81,8 @@ class SparkEngine:
         }
         self._prepared = False
         self._task_time = TaskTime(spark.sparkContext)
+        self.requeues: RequeueService | None = None
+        """What takes in requests to send quarantined rows again; None where nobody can ask."""
 
     @property
     def folders(self) -> list[CheckpointFolder]:
@@ -154,6 +157,10 @@ class SparkEngine:
     def sink(self, name: str) -> StagedPublisher:
         """Return the publisher of a sink."""
         return self._sinks[name]
+
+    def requeue(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
+        """Return the quarantined rows, by source, that a batch sends through again."""
+        return {} if self.requeues is None else self.requeues.plan(commit, batch)
 
     # --- computing ---------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ class BatchContext:
     state_folder: str
     staging: Mapping[str, str]
     """For each sink the folder in which tasks stage its output files."""
+    requeued: Mapping[str, Any] = field(default_factory=dict)
+    """For each source the file of quarantined rows that go through again in this batch."""
     begins: int | None = None
     """The job's zero time where no state is in force yet, None where one is."""
     reached: Mapping[str, int | None] = field(default_factory=dict)

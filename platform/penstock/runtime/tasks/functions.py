@@ -8,7 +8,8 @@ from itertools import chain
 import pyarrow as pa
 
 from penstock.runtime.tasks.batch_context import current_batch
-from penstock.runtime.tasks.columns import FUTURE
+from penstock.runtime.tasks.columns import FUTURE, PREFIX
+from penstock.runtime.tasks.requeued import decoded
 from penstock.runtime.tasks.routing import route
 from penstock.runtime.tasks.specs import RouteSpec, StateSpec
 from penstock.runtime.tasks.staging import TaskFiles
@@ -45,10 +46,13 @@ def read_task(source: str, reader: TaskReader, splits: int, max_future: int | No
         split = next(iter([row for batch in batches for row in batch.column(0).to_pylist()]))
         facts = current_batch()
         span = facts.spans.get(source)
-        if span is None:
-            return
-        for rows in reader.read(span, split, splits):
-            yield from _as_read(rows, facts.time, max_future, schema)
+        if span is not None:
+            for rows in reader.read(span, split, splits):
+                yield from _as_read(rows, facts.time, max_future, schema)
+        if split == 0 and source in facts.requeued:
+            visible = pa.schema([column for column in schema if not column.name.startswith(PREFIX)])
+            again = decoded(facts.requeued[source], reader, visible)
+            yield from _as_read(again, facts.time, max_future, schema)
 
     return read
 

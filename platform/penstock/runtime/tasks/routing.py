@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
 from penstock.operators.protocol import HASHED, TIME, Emit, Send, Tally, arrivals_of
 from penstock.runtime.tasks.batch_context import BatchContext
+from penstock.runtime.tasks.requeued import REQUEUED, originals
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles, emit_to
 from penstock.runtime.tasks.transport import Item, receipt
@@ -66,6 +68,10 @@ def route(table: pa.Table, spec: RouteSpec, files: TaskFiles) -> Iterator[Item]:
 
 
 def _account(table: pa.Table, source: SourceSpec, files: TaskFiles) -> Iterator[Item]:
+    again = pc.equal(table[PARTITION], REQUEUED)
+    if pc.any(again).as_py():
+        yield from _account_again(table.filter(again), source, files)
+        table = table.filter(pc.invert(again))
     fates = table[ROW_STATUS].to_numpy()
     coded = column_array(table, PARTITION).dictionary_encode()
     names, places = coded.dictionary.to_pylist(), coded.indices.to_numpy()
@@ -75,11 +81,29 @@ def _account(table: pa.Table, source: SourceSpec, files: TaskFiles) -> Iterator[
     np.maximum.at(most, places[timed], pc.fill_null(table[TIME], 0).to_numpy()[timed])
     seen = np.bincount(places[timed], minlength=len(names)) > 0
     highest = {str(p): int(t) for p, t, has_time in zip(names, most, seen, strict=True) if has_time}
-    reasons = {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
+    reasons = _reasons(fates)
     yield receipt("read", source=source.name, rows=read, highest=highest, quarantined=reasons)
     if reasons and source.quarantine.used:
         quarantined = _quarantined(table.filter(pa.array(fates < 0)), source, files.facts)
         yield from emit_to(quarantined, source.quarantine, files)
+
+
+def _reasons(fates: Ints) -> dict[str, int]:
+    return {REASONS[code]: int((fates == code).sum()) for code in REASONS if (fates == code).any()}
+
+
+def _account_again(table: pa.Table, source: SourceSpec, files: TaskFiles) -> Iterator[Item]:
+    """Count the rows that are sent through again: they are none of the source's, and move no watermark."""
+    fates = table[ROW_STATUS].to_numpy()
+    reasons = _reasons(fates)
+    counts = {"read": len(fates), "quarantined": sum(reasons.values())}
+    counts["passed"] = counts["read"] - counts["quarantined"]
+    yield receipt("requeued", of=f"requeue:{source.name}", counts=counts)
+    if reasons and source.quarantine.used:
+        rows = table.filter(pa.array(fates < 0))
+        of = originals(files.facts.requeued[source.name], rows, _reason(rows))
+        columns = [of.get(name) for name in ("_partition", "_position", "_reason")]
+        yield from emit_to(_as_quarantine(rows, source, files.facts, columns, of["_name"]), source.quarantine, files)
 
 
 def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Table:
@@ -97,21 +121,29 @@ def _timed(rows: pa.Table, spec: RouteSpec, step: str, event_time: str) -> pa.Ta
     return rows.set_column(rows.schema.get_field_index(ARRIVAL), ARRIVAL, keys)
 
 
-def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.Table:
-    n = rows.num_rows
+def _reason(rows: pa.Table) -> pa.ChunkedArray:
     named = pa.array([REASONS[code] for code in rows[ROW_STATUS].to_pylist()], pa.string())
-    reason = pc.if_else(pc.is_valid(rows[ERROR]), rows[ERROR], named)
-    columns = [
-        pa.repeat(source.name, n),
-        rows[PARTITION].cast(pa.int32()),
-        rows[POSITION],
-        reason,
-        rows[RAW],
-        pa.repeat(pa.scalar(facts.batch, pa.int64()), n),
-    ]
+    return pc.if_else(pc.is_valid(rows[ERROR]), rows[ERROR], named)
+
+
+def _quarantined(rows: pa.Table, source: SourceSpec, facts: BatchContext) -> pa.Table:
+    names = None
     if source.names is not None:
         known = pa.array(source.names.of(facts.spans[source.name]), pa.string())
-        columns.append(known.take(column_array(rows, PARTITION)))
+        names = known.take(column_array(rows, PARTITION))
+    return _as_quarantine(rows, source, facts, [rows[PARTITION], rows[POSITION], _reason(rows)], names)
+
+
+def _as_quarantine(
+    rows: pa.Table, source: SourceSpec, facts: BatchContext, own: Sequence[Any], names: pa.Array | None
+) -> pa.Table:
+    """Return rows as the quarantine has them; `own` are partition, position and reason of each."""
+    n = rows.num_rows
+    batch = pa.repeat(pa.scalar(facts.batch, pa.int64()), n)
+    partition, position, reason = own
+    columns = [pa.repeat(source.name, n), partition.cast(pa.int32()), position, reason, rows[RAW], batch]
+    if source.names is not None:
+        columns.append(names)
     quarantined = pa.table(columns, schema=quarantine_schema(source.names))
     # For steps that read the quarantine, as rows of any other stream have them.
     return quarantined.append_column(TIME, rows[TIME]).append_column(ARRIVAL, arrivals_of(rows, source.place))

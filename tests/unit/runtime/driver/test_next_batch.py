@@ -52,6 +52,9 @@ class FakeEngine:
     def source(self, name: str) -> Rows:
         return Rows(self.rows[name], closed=name in self.closed)
 
+    def requeue(self, commit: Any, batch: int) -> dict[str, Any]:
+        return {}
+
 
 def windowed_job(*, idle: int | None = None, sources: int = 1) -> Job:
     """Return a job with a window step `w`, and a step `x` behind it."""
@@ -233,6 +236,9 @@ class OfTopic:
 
     def source(self, name: str) -> Topic:
         return self.topic
+
+    def requeue(self, commit: Any, batch: int) -> dict[str, Any]:
+        return {}
 
 
 ROWS_OF_BATCHES = {1: [2, 2, 2, 2, 2, 1, 1, 1, 1], 2: [2] * 7, 5: [5, 5, 4], 1_000: [14]}

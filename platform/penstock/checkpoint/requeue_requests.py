@@ -1,0 +1,116 @@
+"""Ask the driver of a job to send quarantined rows through again, and learn what came of it (decision 134).
+
+`<root>/_control/requeues/<job>/` has numbered records of two forms:
+
+- a request: `{"request": ID, "source": NAME, "from_batch": N or null, "by": WHO}`
+- its answer, by the driver: `{"answer": ID, "batch": N or null, "rows": N}`, where `batch` is the last batch that took
+  rows of it, or `{"answer": ID, "code": …, "what": …}` for a request that cannot be carried out
+
+A request stays until it is answered, so it waits for a driver as long as need be. Two with one id are one request.
+Imports nothing that is slow to load.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import errors
+from penstock.checkpoint.control_records import Records
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.errors import PenstockError, RequeueRefused
+
+__all__ = ["Requeue", "RequeueAnswer", "RequeueRequests"]
+
+_KIND = "requeues"
+_KEEP = 256
+"""Records that are kept, and looked at: more than people ask in an hour."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeue:
+    """One request; `from_batch` is the first batch whose quarantine is sent, None for what was not sent yet."""
+
+    id: str
+    source: str
+    from_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequeueAnswer:
+    """What the driver did: how many rows were sent, the last of them in `batch`, None for none."""
+
+    rows: int
+    batch: int | None
+
+
+class RequeueRequests:
+    """The requests for one job; `store` is that of the folder which holds all jobs."""
+
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._records = Records(store, _KIND, job)
+        self._seen: int | None = None
+        self._open: list[Requeue] = []
+
+    def ask(self, source: str, *, from_batch: int | None, by: str, again: str | None = None) -> str:
+        """Leave a request, and return its id; one that has the id `again` already is that request.
+
+        Raises RequeueRefused where the id has asked for something else.
+        """
+        name = again or secrets.token_hex(16)
+        for record in self._bodies():
+            if record.get("request") == name:
+                if (record.get("source"), record.get("from_batch")) != (source, from_batch):
+                    raise RequeueRefused(f"request {name!r} has asked for {record.get('source')!r} already")
+                return name
+        number = self._records.put({"request": name, "source": source, "from_batch": from_batch, "by": by})
+        if number % _KEEP == 0:
+            self._records.prune(_KEEP)
+        return name
+
+    def answer(self, request: str) -> RequeueAnswer | None:
+        """Return what became of a request, None while nothing has; raises the error in its answer."""
+        for record in reversed(self._bodies()):
+            if record.get("answer") == request:
+                if "code" in record:
+                    raise _error(record)
+                return RequeueAnswer(rows=int(record["rows"]), batch=record["batch"])
+        return None
+
+    def open(self) -> list[Requeue]:
+        """Return the requests without an answer, oldest first; costs one look where nothing has changed."""
+        tail = self._records.tail()
+        if tail != self._seen:
+            bodies = self._bodies()
+            answered = {record["answer"] for record in bodies if "answer" in record}
+            asked = {known.id: known for known in map(_request, reversed(bodies)) if known is not None}
+            self._open = [known for known in reversed(asked.values()) if known.id not in answered]
+            self._seen = tail
+        return list(self._open)
+
+    def reply(self, request: str, outcome: RequeueAnswer | PenstockError) -> None:
+        """Answer a request, unless it was answered."""
+        if isinstance(outcome, RequeueAnswer):
+            if self.answer(request) is None:
+                self._records.put({"answer": request, "batch": outcome.batch, "rows": outcome.rows})
+            return
+        self._records.put({"answer": request, "code": outcome.code, "what": outcome.what})
+
+    def _bodies(self) -> list[dict[str, Any]]:
+        return [record.body for record in self._records.recent(_KEEP)]
+
+
+def _request(record: Mapping[str, Any]) -> Requeue | None:
+    """Return the request in a record; None for a senseless record, which must not end a driver (F77)."""
+    name, source, since = record.get("request"), record.get("source"), record.get("from_batch")
+    if not (isinstance(name, str) and isinstance(source, str) and (since is None or type(since) is int)):
+        return None
+    return Requeue(id=name, source=source, from_batch=since)
+
+
+def _error(record: Mapping[str, Any]) -> PenstockError:
+    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError))
+    kind: type[PenstockError] = {kind.code: kind for kind in kinds}.get(str(record["code"]), PenstockError)
+    return kind(str(record["what"]))

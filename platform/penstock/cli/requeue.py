@@ -1,0 +1,83 @@
+"""`penstock requeue JOB --source NAME`: send the quarantined rows of a source through the job again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.options import CommandId, Debug, JobName, Json, ProjectFolder
+from penstock.cli.outcome import outcome, project_at, tell
+from penstock.errors import RequeueRefused
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.requeue_requests import RequeueAnswer, RequeueRequests
+
+__all__ = ["commands"]
+
+_POLL = 0.3
+
+commands = typer.Typer(rich_markup_mode=None)
+
+
+@commands.command()
+def requeue(
+    job: JobName,
+    source: Annotated[
+        str, typer.Option("--source", metavar="NAME", help="The source whose quarantine is sent.", show_default=False)
+    ],
+    *,
+    from_batch: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Send what batch N and later quarantined again.", show_default=False),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the rows are committed.")] = False,
+    command: CommandId = None,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
+    """Send quarantined rows of a source through the job again, each once.
+
+    The driver that runs takes them into its next batches, or else the next one that starts. What was sent before is
+    left out, unless --from-batch asks for it again. Rows that fail again are in quarantine again, with how often.
+
+    \b
+    Examples:
+      penstock requeue flights --source departures
+      penstock requeue flights --source departures --wait
+      penstock requeue flights --source departures --from-batch 0
+    """  # noqa: D301 - click knows the character, not the two
+    from penstock.checkpoint.log.recovery import Damage, recover
+    from penstock.checkpoint.requeue_requests import RequeueRequests
+    from penstock.checkpoint.roots import control_store, job_log
+    from penstock.runtime.process.takeover_policy import holder_name
+
+    with outcome(debug=debug):
+        root = project_at(project).settings(job).root
+        log = job_log(root / job)
+        commit = None if log is None else recover(log, Damage.LIST).commit
+        if commit is None:
+            raise RequeueRefused(f"{job} has committed no batch, so nothing is in quarantine", where=str(root / job))
+        if source not in commit.sources:
+            raise RequeueRefused(f"{job} has no source {source!r}; there is {sorted(commit.sources)}")
+        requests = RequeueRequests(control_store(root), job)
+        name = requests.ask(source, from_batch=from_batch, by=holder_name(), again=command)
+        answer = _answered(requests, name) if wait else requests.answer(name)
+        asked = {"job": job, "source": source, "command": name}
+        if answer is None:
+            text = f"{job}: the quarantine of {source} goes into the next batches of its driver (request {name})"
+            tell({**asked, "done": False}, text, json=json)
+            return
+        where = "nothing is in quarantine that was not sent" if answer.batch is None else f"up to batch {answer.batch}"
+        done = {"done": True, "rows": answer.rows, "batch": answer.batch}
+        tell({**asked, **done}, f"{job}: {answer.rows:,} rows of {source} were sent again: {where}", json=json)
+
+
+def _answered(requests: RequeueRequests, name: str) -> RequeueAnswer:
+    from penstock.time.clock import SystemClock
+
+    clock = SystemClock()
+    while (answer := requests.answer(name)) is None:
+        clock.sleep(_POLL)
+    return answer

@@ -1,0 +1,224 @@
+"""Take in, between the batches of a driver, requests to send quarantined rows through again (decision 134)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from penstock.checkpoint.log.entries import Commit, Requeued
+from penstock.checkpoint.log.listener import Listener
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.requeue_requests import Requeue, RequeueAnswer, RequeueRequests
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.errors import PenstockError, RequeueRefused
+from penstock.graph.graph import JobGraph
+from penstock.graph.nodes import SinkNode, SourceNode
+from penstock.runtime.driver.next_batch import REQUEUE
+from penstock.runtime.tasks.requeued import COLUMNS, encoded, parsed_reason
+from penstock.runtime.tasks.routing import REASONS
+from penstock.runtime.tasks.specs import AHEAD
+from penstock.sinks.base import ReadableSink
+from penstock.sources.base import SourceReader, SplitReader
+from penstock.time.clock import Clock
+
+__all__ = ["RequeueService"]
+
+log = structlog.get_logger()
+
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at what is asked, for a driver that waits for a batch; each batch has one of its own."""
+_MOST = 100_000
+"""Rows that one batch takes, unless one batch of the quarantine has more."""
+_OF_COLUMNS = frozenset({REASONS[-2], AHEAD})
+"""The reasons of rows that the source could decode: their text is JSON of their columns."""
+
+
+@dataclass
+class RequeueService(Listener):
+    """Plan requeues, answer them when their batches are committed, and remove their files.
+
+    `readers` are those of the job's sources, and `folder` is the job's.
+    """
+
+    requests: RequeueRequests
+    graph: JobGraph
+    folder: CheckpointFolder
+    clock: Clock
+    readers: Mapping[str, SourceReader]
+    most: int = _MOST
+    _planned: tuple[int, dict[str, dict[str, Any]]] | None = None
+    _holds: int | None = None
+    """The newest batch with a file here, of this driver or fixed by another; None once it is committed."""
+    _looked: tuple[int, float] | None = None
+    _answered: set[str] = field(default_factory=set)
+
+    def plan(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
+        """Return what batch `batch` sends again of each source, as its Offsets have it; nothing for most batches.
+
+        Calls for one batch return one answer, so a file is written once. Storage or a table that does not answer is
+        logged, and asked again.
+        """
+        if commit is None or (self._planned is not None and self._planned[0] == batch):
+            return {} if self._planned is None or commit is None else self._planned[1]
+        now = self.clock.monotonic()
+        begun = any(p.requeued is not None and p.requeued.next < p.requeued.until for p in commit.sources.values())
+        if not begun and self._looked is not None and self._looked[0] == batch and now - self._looked[1] < _LOOK_EVERY:
+            return {}
+        self._looked = (batch, now)
+        try:
+            planned = {
+                source.name: taken
+                for source in self.graph.sources
+                if (taken := self._of_source(source, commit, batch)) is not None
+            }
+        except (PenstockError, OSError) as why:
+            log.warning("requeue.not_planned", reason=str(why))
+            return {}
+        if planned:
+            self._planned, self._holds = (batch, planned), batch
+        return planned
+
+    def on_takeover(self, recovered: Recovered) -> None:
+        """Answer what the driver before had committed, and remove the files of no batch."""
+        ranges = recovered.pending.ranges.values() if recovered.pending is not None else ()
+        needed = {str(of[REQUEUE].get("file")) for of in ranges if of.get(REQUEUE)}  # type: ignore[index,call-overload]
+        self._planned = None
+        self._holds = recovered.pending.batch if needed and recovered.pending is not None else None
+        if recovered.commit is not None:
+            self._answer(recovered.commit)
+        self._remove(needed)
+
+    def on_batch_completed(self, commit: Commit) -> None:
+        """Answer the requests that the batch has ended."""
+        self._answer(commit)
+        if self._holds is None or self._holds > commit.batch:
+            return
+        planned = {} if self._planned is None or self._planned[0] <= commit.batch else self._planned[1]
+        self._holds = None
+        self._remove({str(taken.get("file")) for taken in planned.values()})
+
+    def _of_source(self, source: SourceNode, commit: Commit, batch: int) -> dict[str, Any] | None:
+        progress = commit.sources.get(source.name)
+        mark = progress.requeued if progress is not None else None
+        if mark is not None and mark.next < mark.until:
+            return self._taken(source, mark, batch)
+        for request in self.requests.open():
+            if request.source not in {known.name for known in self.graph.sources}:
+                self._refuse(request, f"the job has no source {request.source!r}")
+            elif request.source != source.name:
+                continue
+            elif mark is not None and request.id == mark.command:  # carried out, and not answered yet
+                self.requests.reply(request.id, RequeueAnswer(rows=mark.rows, batch=commit.batch))
+            else:
+                return self._begun(source, request, mark, batch)
+        return None
+
+    def _begun(self, source: SourceNode, request: Requeue, mark: Requeued | None, batch: int) -> dict[str, Any] | None:
+        start = request.from_batch if request.from_batch is not None else 0 if mark is None else mark.next
+        wanted = Requeued(command=request.id, next=min(start, batch), until=batch, rows=0)
+        try:
+            taken = self._taken(source, wanted, batch)
+        except RequeueRefused as why:
+            self._refuse(request, why.what)
+            return None
+        if not taken["count"]:
+            self.requests.reply(request.id, RequeueAnswer(rows=0, batch=None))
+            return None
+        log.info("requeue.taken", source=source.name, rows=taken["count"], request=request.id, batch=batch)
+        return taken
+
+    def _taken(self, source: SourceNode, mark: Requeued, batch: int) -> dict[str, Any]:
+        """Read rows of the quarantine, write them to a file, and return what the Offsets say of them."""
+        rows = self._quarantined(source, range(mark.next, mark.until))
+        end = mark.until
+        if rows.num_rows > self.most:
+            batches = rows["_batch"].to_numpy()
+            cut = max(int(batches[self.most]), int(batches[0]) + 1)
+            end = cut if batches[-1] >= cut else mark.until
+            rows = rows.filter(pc.less(rows["_batch"], cut))
+        taken = {
+            "command": mark.command,
+            "next": end,
+            "until": mark.until,
+            "rows": mark.rows + rows.num_rows,
+            "count": rows.num_rows,
+        }
+        if not rows.num_rows:
+            return taken
+        data, checksum = encoded(self._as_sent(rows, self._name_column(source)))
+        # A name is used once: executors keep copies, also of one whose driver died before its Offsets named it.
+        file = self.folder / "requeued" / f"{batch:012d}-{source.name}-{secrets.token_hex(4)}.arrow"
+        file.parent.make()
+        file.create(data)
+        return {**taken, "file": file.address, "checksum": checksum}
+
+    def _quarantined(self, source: SourceNode, batches: range) -> pa.Table:
+        """Return rows of the quarantine, by batch, each partition and position once; raises RequeueRefused."""
+        stream = self.graph.quarantine_stream(source.name)
+        sinks = [] if stream is None else [n for n in self.graph.children(stream) if isinstance(n, SinkNode)]
+        if not isinstance(self.readers[source.name], SplitReader):
+            raise RequeueRefused(f"source {source.name!r} is read by Spark, and not by tasks that could decode a text")
+        sink = next((node.sink for node in sinks if isinstance(node.sink, ReadableSink)), None)
+        if sink is None:
+            raise RequeueRefused(f"no sink that can be read has the quarantine of source {source.name!r} as it is")
+        rows = sink.read_batches(batches)
+        rows = rows.filter(pc.equal(rows["_source"], source.name))
+        rows = rows.sort_by([("_batch", "ascending"), ("_partition", "ascending"), ("_position", "ascending")])
+        name = self._name_column(source)
+        partitions = rows["_partition" if name is None else name].to_pylist()
+        newest = {key: i for i, key in enumerate(zip(partitions, rows["_position"].to_pylist(), strict=True))}
+        return rows.take(pa.array(sorted(newest.values()), pa.int64()))
+
+    def _name_column(self, source: SourceNode) -> str | None:
+        """Return the column of a quarantine that names partitions, None where their numbers do."""
+        names = self.readers[source.name].partition_names
+        return None if names is None else names.column
+
+    def _as_sent(self, rows: pa.Table, name: str | None) -> pa.Table:
+        known = zip(rows["_reason"].to_pylist(), rows["_batch"].to_pylist(), strict=True)
+        parsed = [parsed_reason(reason, batch) for reason, batch in known]
+        columns = {
+            "_raw": rows["_raw"],
+            "_columns": [reason in _OF_COLUMNS for reason, _, _ in parsed],
+            "_reason": [reason for reason, _, _ in parsed],
+            "_partition": rows["_partition"],
+            "_position": rows["_position"],
+            "_name": pa.nulls(rows.num_rows, pa.string()) if name is None else rows[name],
+            "_first": [first for _, _, first in parsed],
+            "_times": [times + 1 for _, times, _ in parsed],
+        }
+        typed = [
+            pa.chunked_array([pa.array(c, f.type)]) if isinstance(c, list) else c.cast(f.type)
+            for c, f in zip(columns.values(), COLUMNS, strict=True)
+        ]
+        return pa.table(typed, schema=COLUMNS)
+
+    def _answer(self, commit: Commit) -> None:
+        for progress in commit.sources.values():
+            mark = progress.requeued
+            if mark is None or mark.next < mark.until or mark.command in self._answered:
+                continue
+            try:
+                self.requests.reply(mark.command, RequeueAnswer(rows=mark.rows, batch=commit.batch))
+            except (PenstockError, OSError) as why:
+                log.warning("requeue.not_answered", reason=str(why))
+            else:
+                self._answered.add(mark.command)
+
+    def _refuse(self, request: Requeue, why: str) -> None:
+        log.warning("requeue.refused", source=request.source, reason=why)
+        self.requests.reply(request.id, RequeueRefused(why))
+
+    def _remove(self, needed: set[str]) -> None:
+        try:
+            for file in (self.folder / "requeued").files():
+                if file.address not in needed:
+                    file.remove()
+        except (PenstockError, OSError) as why:
+            log.warning("requeue.not_swept", reason=str(why))

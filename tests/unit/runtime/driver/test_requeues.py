@@ -1,0 +1,174 @@
+"""Requests are planned for batches, answered after them, and send each row once, whatever is cut short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import Job, seconds
+from penstock.checkpoint.log.entries import Requeued, SourceProgress
+from penstock.checkpoint.requeue_requests import RequeueAnswer, RequeueRequests
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.errors import RequeueRefused, StorageUnavailable
+from penstock.runtime.driver.next_batch import REQUEUE
+from penstock.runtime.driver.requeues import RequeueService
+from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.sources.memory import MemoryReader
+from penstock.time.clock import ManualClock
+
+SCHEMA = pa.schema([("v", pa.int64())])
+
+
+class World:
+    """A job with a quarantine, and a driver that commits what the service plans, or dies before it does."""
+
+    def __init__(self, folder: Path, most: int = 3) -> None:
+        job = Job("j")
+        source, self.sink = MemorySource("v long, t timestamp"), MemorySink()
+        job.source("rows", source, event_time="t", max_out_of_order=seconds(0)).write("out", MemorySink())
+        job.quarantine("rows").write("bad", self.sink)
+        self.graph, self.reader = job.graph(), MemoryReader(source, SCHEMA)
+        self.folder, self.most = LocalFolder(folder), most
+        self.requests = RequeueRequests(MemoryStore(), "j")
+        self.clock = ManualClock(0)
+        self.batch, self.mark = 0, None
+        self.sent: list[int] = []
+        self.put([])
+        self.restart()
+
+    def commit(self, batch: int) -> Any:
+        progress = SourceProgress(position={}, partitions={}, ended=False, requeued=self.mark)
+        return SimpleNamespace(batch=batch, sources={"rows": progress})
+
+    def restart(self, pending: Any = None) -> None:
+        """Begin another driver."""
+        self.service = RequeueService(
+            self.requests, self.graph, self.folder, self.clock, {"rows": self.reader}, most=self.most
+        )
+        self.service.on_takeover(SimpleNamespace(pending=pending, commit=self.commit(self.batch)))  # type: ignore[arg-type]
+
+    def put(self, positions: list[int], reason: str = "null event time") -> None:
+        """Quarantine rows in the newest batch."""
+        rows = [
+            {"_source": "rows", "_partition": 0, "_position": p, "_reason": reason, "_raw": "{}", "_batch": self.batch}
+            for p in positions
+        ]
+        self.sink.batches["app", self.batch] = pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
+
+    def plan(self) -> dict[str, Any]:
+        self.service._looked = None
+        return dict(self.service.plan(self.commit(self.batch), self.batch + 1))
+
+    def run(self, *, dies: str = "", positions: list[int] | None = None) -> None:
+        """Run one batch; `dies` is where the first try of it ends: planned, fixed, committed."""
+        planned = self.plan()
+        if dies == "planned":
+            self.restart()
+            planned = self.plan()
+        if dies == "fixed":
+            self.restart(
+                SimpleNamespace(
+                    batch=self.batch + 1,
+                    ranges={"rows": {"span": None, **({REQUEUE: planned["rows"]} if planned else {})}},
+                )
+            )
+        for of in planned.values():
+            assert of["count"]
+            with pa.ipc.open_stream(Path(of["file"]).read_bytes()) as rows:
+                self.sent += rows.read_all()["_position"].to_pylist()
+            self.mark = Requeued(**{name: of[name] for name in ("command", "next", "until", "rows")})
+        self.batch += 1
+        self.put(positions or [])
+        if dies == "committed":
+            self.restart()
+        self.service.on_batch_completed(self.commit(self.batch))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5), st.sampled_from(["", "planned", "fixed", "committed"]), st.booleans(), st.booleans()
+        ),
+        max_size=12,
+    )
+)
+def test_each_row_is_sent_once_whatever_is_cut_short(steps: list[tuple[int, str, bool, bool]]) -> None:
+    """10.5: rows come, people ask, drivers die anywhere; at the end all were sent, none twice, all were answered."""
+    with TemporaryDirectory() as folder:
+        world, place, asked = World(Path(folder)), 0, []
+        for rows, dies, asks, again in steps:
+            if asks:
+                asked.append(
+                    world.requests.ask("rows", from_batch=None, by="t", again=f"id{len(asked) // (1 + again)}")
+                )
+            world.run(dies=dies, positions=list(range(place, place + rows)))
+            place += rows
+        asked.append(world.requests.ask("rows", from_batch=None, by="t", again="last"))
+        for _ in range(place + 3 * len(asked)):
+            world.run()
+        assert sorted(world.sent) == list(range(place))
+        answers = [world.requests.answer(name) for name in dict.fromkeys(asked)]
+        assert sum(answer.rows for answer in answers if answer is not None) == place
+        assert None not in answers
+        assert world.folder.exists() is False or not (world.folder / "requeued").files()
+
+
+def test_more_rows_than_a_batch_takes_go_in_whole_batches_of_the_quarantine(tmp_path: Path) -> None:
+    """The next batches take the rest, and the answer comes after the last."""
+    world = World(tmp_path, most=3)
+    for positions in ([0, 1], [2, 3], [4, 5, 6, 7, 8]):
+        world.run(positions=positions)
+    request = world.requests.ask("rows", from_batch=None, by="t")
+    sizes = []
+    for _ in range(3):
+        before = len(world.sent)
+        world.run()
+        sizes.append(len(world.sent) - before)
+        answered = world.requests.answer(request)
+    assert (sizes, answered) == ([2, 2, 5], RequeueAnswer(rows=9, batch=world.batch))
+
+
+def test_one_place_of_a_source_counts_once_in_a_request(tmp_path: Path) -> None:
+    """Of a row that failed again, and of one that a restore had read twice, the newest is sent."""
+    world = World(tmp_path, most=10)
+    world.run(positions=[0, 1])
+    world.run(positions=[1])
+    world.requests.ask("rows", from_batch=0, by="t")
+    world.run()
+    assert sorted(world.sent) == [0, 1]
+
+
+def test_a_table_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch runs without the rows; the request stays."""
+    world = World(tmp_path)
+    world.run(positions=[0])
+    request = world.requests.ask("rows", from_batch=None, by="t")
+
+    def away(batches: range) -> pa.Table:
+        raise StorageUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.sink, "read_batches", away)
+        assert world.plan() == {}
+    world.run()
+    assert world.requests.answer(request) == RequeueAnswer(rows=1, batch=world.batch)
+
+
+def test_a_source_that_spark_reads_is_refused(tmp_path: Path) -> None:
+    """No task could decode its texts."""
+    world = World(tmp_path)
+    world.service.readers = {"rows": object()}  # type: ignore[dict-item]
+    request = world.requests.ask("rows", from_batch=None, by="t")
+    world.run()
+    with pytest.raises(RequeueRefused, match="read by Spark"):
+        world.requests.answer(request)
