@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,14 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock import Job
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import SinkBehind
+from penstock.runtime.restore.sink_upkeep import maintain_sinks
 from penstock.sinks import Delta, Mode
+from penstock.sinks.delta import compaction
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 
@@ -66,3 +74,35 @@ def test_a_table_has_one_row_a_key_through_crashes_of_the_driver(tmp_path: Path)
         (tmp_path / "newest/_delta_log" / f"{len(HOOKS):020}.json").unlink()
         with pytest.raises(SinkBehind, match="missing are"):
             h.restart()
+
+
+@pytest.mark.fault("F71")
+def test_upkeep_beside_a_job_spares_what_a_restore_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month passes after each batch. The job goes on, and a restore still takes rows back from each table."""
+    monkeypatch.setattr(compaction, "_YOUNG", -60.0)
+    month, joined = 30 * 86_400.0, 0
+    job = copying(tmp_path)
+    with Harness(job, tmp_path / "root") as h:
+        for name in ("all", "newest", "counts"):
+            keep = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+            DeltaTable(str(tmp_path / name)).alter.set_table_properties(keep)
+        for number in range(6):
+            h.batch({"rows": [{"k": n % 3, "v": number * 10 + n, "p": "ab"[(number + n) % 2]} for n in range(4)]})
+            for name in ("all", "newest", "counts"):
+                (tmp_path / name / "left-by-a-dead-task.parquet").touch()
+            for file in tmp_path.glob("*/*.parquet"):
+                os.utime(file, (time.time() - month, time.time() - month))
+            store = LocalStore(tmp_path / "root" / "copy")
+            recovered = recover(Log(store))
+            done = dict(maintain_sinks(job.graph(), recovered, read_metadata(store).uuid, now=time.time()))
+            assert [upkeep.left_alone for upkeep in done.values()] == ["", "", ""]
+            assert min(upkeep.deleted for upkeep in done.values()) > 0
+            joined += sum(upkeep.joined for upkeep in done.values())
+        assert joined > 0
+        assert len(DeltaTable(str(tmp_path / "all")).file_uris()) == 1
+        h.restore(batch=3, truncate_sinks=True)
+        assert sorted(row["v"] for row in rows_of(tmp_path / "all")) == [10 * b + n for b in range(4) for n in range(4)]
+        counts = sorted((row["k"], row["n"]) for row in rows_of(tmp_path / "counts"))
+        assert counts == [(0, 8), (1, 4), (2, 4)]
+        h.batch({"rows": [{"k": 0, "v": 99, "p": "a"}]})
+        assert (99, "a") in [(row["v"], row["p"]) for row in rows_of(tmp_path / "newest") if row["k"] == 0]

@@ -157,12 +157,13 @@ def report_dag(file: str) -> DAG:
 
 
 def upkeep_dag(file: str) -> DAG:
-    """Return the DAG `checkpoint_upkeep`: once a day it reads and checks all that jobs can restore."""
+    """Return the DAG `checkpoint_upkeep`: once a day it verifies what jobs can restore, and maintains tables."""
     project = project_of(file)
     jobs = configured(project)
     with new_dag(
         "checkpoint_upkeep",
-        "Verifies every entry and every byte of state that jobs can restore, and fails if anything is damaged.",
+        "Verifies every entry and every byte of state that jobs can restore, and maintains the tables that they write. "
+        "Fails if anything is damaged.",
         {"job": _job_param(jobs)},
         schedule="@daily",
         defaults=default_args(placing_of(project)),

@@ -59,15 +59,18 @@ class QualityReport(PenstockOperator):
 
 
 class CheckpointUpkeep(PenstockOperator):
-    """Read all that a job can restore, and sweep what drivers and reports have left; fails where it finds damage.
+    """Read all that a job can restore, sweep what drivers and reports have left, and maintain the tables of its sinks.
 
-    Returns a dict with the counts of what it read: batches, files, bytes, problems.
+    Fails where it finds damage. Returns a dict with the counts of what it read: batches, files, bytes, problems. Its
+    `sinks` have for each table the small files `joined`, and the files `deleted`.
     """
 
     template_fields: Sequence[str] = ("job", "project")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Verify."""
-        facts = self._penstock("upkeep", self.job)[0]
+        """Verify and maintain."""
+        facts, *sinks = self._penstock("upkeep", self.job)
         self.log.info("%(job)s: %(batches)s batches, %(files)s files, %(bytes)s bytes, all read", facts)
-        return facts
+        for sink in sinks:
+            self.log.info("%(sink)s: %(joined)s files joined, %(deleted)s deleted, %(size)s bytes", sink)
+        return {**facts, "sinks": sinks}

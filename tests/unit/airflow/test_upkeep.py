@@ -43,6 +43,7 @@ def end(case):
 print(json.dumps({name: end(case) for name, case in json.load(open(sys.argv[1])).items()}))
 """
 MADE = '{"check": "sane", "verdict": "%s", "windows": %d, "failed": 1, "noted": 0, "page": "p", "more": %s}'
+TABLE = {"job": "orders", "sink": "out", "joined": 8, "made": 1, "deleted": 2, "size": 10, "left_alone": ""}
 READ = {"job": "orders", "batches": 2, "files": 3, "bytes": 4, "problems": [], "swept": 0}
 THREE = (
     'n=$(wc -l < "$(dirname "$0")/calls"); if [ "$n" -lt 3 ]; then '
@@ -56,7 +57,7 @@ CASES = {
     "another task": ("report", THREE, {"map_index": 1}),
     "a window failed": ("report", FAILED, {}),
     "a window failed, and fail": ("report", FAILED, {"more": {"fail": True}}),
-    "read": ("upkeep", f"echo warning; echo '{json.dumps(READ)}'", {}),
+    "read": ("upkeep", f"echo warning; echo '{json.dumps(READ)}'; echo '{json.dumps(TABLE)}'", {}),
     "killed": ("upkeep", SLEEPS, {"kill": True}),
     "killed, and deaf": ("upkeep", f"trap '' TERM\n{SLEEPS}", {"kill": True}),
     "an option for a job": ("report", FAILED, {"more": {"job": "--help"}}),
@@ -134,8 +135,8 @@ def test_a_failed_window_fails_the_task_where_that_is_wanted(ended):
 
 
 def test_upkeep_gives_what_was_read(ended):
-    """Lines that are no JSON are passed over."""
-    assert ended["read"][:2] == ("said", READ)
+    """And what was done to each table; lines that are no JSON are passed over."""
+    assert ended["read"][:2] == ("said", {**READ, "sinks": [TABLE]})
 
 
 @pytest.mark.fault("F11")

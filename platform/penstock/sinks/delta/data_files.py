@@ -40,11 +40,15 @@ _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One file of rows, as the log names it: `path` is quoted, and `partition` has texts."""
+    """One file of rows, as the log names it: `path` is quoted, and `partition` has texts.
+
+    `modified` is when it was written, in milliseconds since 1970.
+    """
 
     path: str
     size: int
     rows: int
+    modified: int = 0
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
@@ -86,7 +90,8 @@ class TableFiles:
         for row in pa.table(table.get_add_actions(flatten=False)).to_pylist():
             values = {name: (row.get("partition") or {}).get(name) for name in self.partition_by}
             texts = {name: partition_text(values[name], kind) for name, kind in kinds.items()}
-            file = DataFile(path=row["path"], size=row["size_bytes"], rows=row["num_records"] or 0, partition=texts)
+            size, rows, time = row["size_bytes"], row["num_records"] or 0, row["modification_time"]
+            file = DataFile(path=row["path"], size=size, rows=rows, modified=time, partition=texts)
             self._files[file.path] = (file, values)
         for gone in set(self._footers).difference(self._files):
             del self._footers[gone]

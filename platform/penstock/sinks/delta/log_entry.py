@@ -29,6 +29,7 @@ __all__ = [
     "make_table_durable",
     "merged",
     "merged_by",
+    "optimized",
 ]
 
 Actions = list[dict[str, Any]]
@@ -71,6 +72,11 @@ def merged(publication: Publication, files: Actions, *, keys: Sequence[str], rea
     info = _info("MERGE", {"keys": json.dumps(list(keys))}, read=read, now=now)
     txn = {"txn": {"appId": publication.app, "version": publication.batch}}
     return _lines([info, txn, *files])
+
+
+def optimized(files: Actions, *, read: int, now: int) -> bytes:
+    """Return the entry that puts files in the places of others with the same rows, of version `read`."""
+    return _lines([_info("OPTIMIZE", {}, read=read, now=now), *files])
 
 
 def merged_by(actions: Actions) -> list[str]:

@@ -25,7 +25,7 @@ from penstock.sinks.delta.table import PLAIN_WRITER, asked_of_writers, load
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["choose_version", "find_version", "put_back"]
+__all__ = ["choose_version", "find_version", "put_back", "shown_version"]
 
 _TRIES = 10
 """How often a commit is tried that another program's commit overtakes."""
@@ -62,6 +62,18 @@ def find_version(path: Path, target: Target) -> int | None:
     _refuse_unfit(table, path)
     _refuse_without_files(table, version, path)
     return version
+
+
+def shown_version(path: Path, newest: int, target: Target) -> int | None:
+    """Return the version that a truncation would leave in force, None where a truncation is refused.
+
+    `newest` is the version that is in force.
+    """
+    try:
+        version = choose_version(_history(path, newest), target, path)
+    except CannotTruncate:
+        return None
+    return newest if version is None else version
 
 
 def choose_version(history: Iterable[tuple[int, Actions]], target: Target, path: Path) -> int | None:
@@ -141,9 +153,15 @@ def _whose(actions: Actions, target: Target) -> tuple[_Whose, str]:
         if app == f"{target.app}/held/{version}":
             return (_Whose.OTHER if target.has(version) else _Whose.SINCE), f"the release of batch {version}"
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    if all("commitInfo" in action for action in actions):
+    if not any(_changes_rows(action) for action in actions):
         return _Whose.NONE, ""
     return _Whose.OTHER, str(info.get("operation", "a commit"))
+
+
+def _changes_rows(action: Mapping[str, Any]) -> bool:
+    """Return whether readers see another table: not where files only take the places of others, as upkeep has them."""
+    of_file = action.get("add") or action.get("remove")
+    return "commitInfo" not in action if of_file is None else bool(of_file.get("dataChange", True))
 
 
 def _refuse_others(others: list[tuple[int, str]], path: Path) -> None:

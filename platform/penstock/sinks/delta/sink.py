@@ -12,23 +12,34 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import make_folders
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import DeltaJarsMissing, JobError, SinkSchemaMismatch
-from penstock.sinks.base import CreatingSink, Publisher, ReadableSink, Target, TruncatableSink
+from penstock.errors import DeltaJarsMissing, JobError, SinkError, SinkSchemaMismatch
+from penstock.sinks.base import (
+    CreatingSink,
+    MaintainedSink,
+    Needed,
+    Publisher,
+    ReadableSink,
+    Target,
+    TruncatableSink,
+    Upkeep,
+)
+from penstock.sinks.delta.compaction import compact
 from penstock.sinks.delta.data_files import TableFiles
 from penstock.sinks.delta.log_entry import make_table_durable
 from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.delta.restore import find_version, put_back
-from penstock.sinks.delta.rewritable import refuse_unfit_columns, refuse_unmergeable
+from penstock.sinks.delta.rewritable import refuse_unfit_columns, refuse_unmergeable, why_not_rewritable
 from penstock.sinks.delta.table import has_delta, is_plain, load, named_errors, refuse_unfit
 from penstock.sinks.delta.unique_keys import refuse_repeated_keys
 from penstock.sinks.delta.upsert_publisher import UpsertPublisher
+from penstock.sinks.delta.vacuum import vacuum
 from penstock.sinks.keys import Mode, checked_keys, how_written
 
 __all__ = ["Delta"]
 
 
 @dataclass(frozen=True)
-class Delta(CreatingSink, TruncatableSink, ReadableSink):
+class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
     """Describe a Delta table; it is made with the stream's columns if it is not there.
 
     Args:
@@ -135,6 +146,20 @@ class Delta(CreatingSink, TruncatableSink, ReadableSink):
             if table is None:
                 raise SinkError("there is no Delta table to read", where=str(self.path))
             return table.to_pyarrow_table(filters=[("_batch", ">=", batches.start), ("_batch", "<", batches.stop)])
+
+    def maintain(self, needed: Needed, *, now: float) -> Upkeep:
+        """Join small files, then delete the files that nothing needs; a table that asks for more is left alone."""
+        path = Path(self.path).resolve()
+        with named_errors(self.path):
+            table = load(path)
+            if table is None:
+                return Upkeep(left_alone="there is no table yet")
+            why = why_not_rewritable(table)
+            if why is not None:
+                return Upkeep(left_alone=f"the table has {why}: OPTIMIZE and VACUUM of Spark maintain it")
+            joined, made = compact(path, now=now)
+            deleted, size = vacuum(path, needed, now=now)
+        return Upkeep(joined=joined, made=made, deleted=deleted, size=size)
 
     def place(self) -> str:
         """Return the table's folder."""
