@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from delta_reading import Written, append, k_of, numbers, read_all, reader_of
 from deltalake import DeltaTable as Table
 
 from penstock.errors import SourceGap, SourceNotFound, TableUnreadable
-from penstock.sources import version
+from penstock.sources import DeltaTable, version
 from penstock.sources.delta.log import DeltaLog
 from penstock.sources.file.systems import LocalFiles
+from tools.hdfs_server import HdfsServer
 
 COLUMNS = "k long, at timestamp, p string, tags array<struct<n: int, t: string>>, m map<string, int>"
 
@@ -133,3 +135,27 @@ def test_metadata_is_that_of_the_version(tmp_path: Path) -> None:
         (),
         False,
     )
+
+
+@pytest.mark.integration
+def test_a_table_on_hdfs_is_read_by_its_url(hdfs: HdfsServer, tmp_path: Path) -> None:
+    """Its checkpoint, entries and files, and what is committed while it is followed."""
+    written = Written(tmp_path)
+    written.commit(written.file(0, 1))
+    Table(str(tmp_path)).create_checkpoint()
+    without_entries(tmp_path, 0)
+    written.commit(written.file(2, stats=False))
+    url, client = hdfs.url(secrets.token_hex(8)), hdfs.client()
+    place = "/" + url.split("/", 3)[3]
+
+    def upload() -> None:
+        for file in sorted(tmp_path.rglob("*.*")):
+            client.write(f"{place}/{file.relative_to(tmp_path)}", file.read_bytes(), overwrite=True)
+
+    upload()
+    reader = DeltaTable(url).open(None)
+    rows, at = read_all(reader)
+    assert sorted(k_of(rows)) == [0, 1, 2]
+    written.commit(written.file(3))
+    upload()
+    assert k_of(read_all(reader, at)[0]) == [3]
