@@ -13,6 +13,7 @@ from benchmarks import (
     data_checkpoints,
     folders,
     harness,
+    kafka_reader,
     kafka_sink,
     keyed_state,
     restart,
@@ -31,6 +32,7 @@ PROGRAMS = {
     "expiry": keyed_state.run_expiry,
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
+    "p13": kafka_reader.run_p13,
     "p14": slides.run_p14,
     "cluster": cluster.run_cluster,
     "restart": restart.run_restart,
@@ -50,6 +52,8 @@ def main() -> int:
     console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; on a busy machine look at ratios")
     # Room for the peer's state and for both sides' output; the same process and the same settings serve both.
     settings = {"spark.driver.memory": "4g", **ROCKSDB}
+    if asked.what in ("p13", "all"):
+        settings |= kafka_reader.connector_settings()
     spark = open_session("penstock-bench", jars=Path(".jars"), settings=settings)
     asked_for = [program for name, program in PROGRAMS.items() if asked.what in (name, "all")]
     claims = [claim for program in asked_for for claim in program(spark, quick=asked.quick)]

@@ -19,6 +19,9 @@ SPARK = delta_jars(FOLDER)
 HDFS = Jars(FOLDER / "hdfs", ROOT / "conf" / "ivy-hdfs.xml", ROOT / "conf" / "jars-hdfs.sha256")
 KAFKA = Jars(FOLDER / "kafka", ROOT / "conf" / "ivy-kafka.xml", ROOT / "conf" / "jars-kafka.sha256")
 
+CONNECTOR = Jars(FOLDER / "connector", ROOT / "conf" / "ivy-connector.xml", ROOT / "conf" / "jars-connector.sha256")
+"""Spark's own connector for Kafka: a peer of the benchmarks, which fetch it."""
+
 
 def main(args: Sequence[str] = ()) -> int:
     """Print each jar that is not as it must be."""
