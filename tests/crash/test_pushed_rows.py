@@ -1,0 +1,133 @@
+"""Real senders push through real processes, which are killed: what was answered is read once (F47)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pushing import until
+from source_contract import read
+from source_reading import end_of_batch
+
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.graph.policies import BadRecord
+from penstock.receivers import Receiver
+from penstock.receivers.http_push import HttpPush
+from penstock.receivers.socket_lines import SocketLines
+from penstock.receivers.supervisor import ReceiverSupervisor
+from penstock.sources import Json
+from penstock.sources.http_source import Bodies
+from penstock.sources.received import Receiving, ReceivingReader
+from penstock.sources.received_tasks import RowsOfBlock, StoredRows
+from penstock.sources.socket_source import RecordRows, as_they_are
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = pa.schema([("k", pa.int64())])
+TOKEN = "sixteen letters."  # noqa: S105 - of this test
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def running(folder: Path, receiver: Receiver, form: RowsOfBlock) -> Iterator[tuple[ReceivingReader, Any]]:
+    """Run a receiver as a driver does, and yield the reader of its source, and its supervisor."""
+    receiving = Receiving(receiver, receivers=1, encode=as_they_are, interval=0.01, most=1 << 20)
+    reader = ReceivingReader(SCHEMA, receiving, form, on_bad_record=BadRecord.QUARANTINE, splits=1)
+    there = LocalFolder(folder)
+    there.store()
+    reader.keep_in(there, "s")
+    blocks = reader.log("0")
+    assert blocks is not None
+    supervisor = ReceiverSupervisor(
+        blocks,
+        known=lambda: reader.known(0),
+        order=lambda place, rate: reader.order(0, place, rate),
+        tell=lambda event, state: None,
+    )
+    supervisor.start()
+    yield reader, supervisor
+    supervisor.ask_to_stop()
+    supervisor.wait()
+
+
+def numbers(reader: ReceivingReader) -> list[int]:
+    """Return the numbers that a batch would read."""
+    return [k for k in read(reader, reader.span(None, end_of_batch(reader, None)))["k"].to_pylist() if k is not None]
+
+
+def posted(port: int, number: int) -> bool:
+    """Post a number, and return whether it was answered with 200."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection, suppress(OSError):
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/x-ndjson"}
+        connection.request("POST", "/", json.dumps({"k": number}), headers)
+        return connection.getresponse().status == 200
+    return False
+
+
+@pytest.mark.fault("F47")
+def test_a_request_that_was_answered_is_kept_once_though_its_receiver_dies(tmp_path: Path) -> None:
+    """SIGKILL while ten senders post; each number is posted once."""
+    port = free_port()
+    receiver = HttpPush(
+        host="127.0.0.1", port=port, token=TOKEN, most=1_000, at_once=32, decode=Bodies(Json("k long"), SCHEMA, ())
+    )
+    answered: list[int] = []
+    end = threading.Event()
+
+    def send(sender: int) -> None:
+        for number in range(sender * 1_000_000, (sender + 1) * 1_000_000):
+            if posted(port, number):
+                answered.append(number)
+            if end.wait(0.02):
+                return
+
+    with running(tmp_path / "job", receiver, StoredRows(SCHEMA)) as (reader, supervisor):
+        senders = [threading.Thread(target=send, args=[sender], daemon=True) for sender in range(10)]
+        for sender in senders:
+            sender.start()
+        for kills in (1, 2):
+            count = len(answered)
+            until(lambda count=count: len(answered) > count + 50)
+            os.kill(until(lambda: supervisor.pid), signal.SIGKILL)
+            until(lambda kills=kills: supervisor.state.restarts == kills)
+        count = len(answered)
+        until(lambda: len(answered) > count + 50)
+        end.set()
+        for sender in senders:
+            sender.join(60)
+    kept = numbers(reader)
+    assert len(kept) == len(set(kept))
+    assert set(answered) <= set(kept)
+
+
+@pytest.mark.fault("F47")
+def test_lines_in_blocks_outlive_their_receiver(tmp_path: Path) -> None:
+    """A server that goes on sending, to one connection after the other, loses the newest lines at most."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        receiver = SocketLines("127.0.0.1", server.getsockname()[1], most=1_000, skips_empty=True)
+        with running(tmp_path / "job", receiver, RecordRows(Json("k long"), SCHEMA)) as (reader, supervisor):
+            first, _ = server.accept()
+            first.sendall(b"".join(b'{"k": %d}\n' % k for k in range(1_000)))
+            until(lambda: supervisor.state.rows == 1_000)
+            os.kill(until(lambda: supervisor.pid), signal.SIGKILL)
+            second, _ = server.accept()
+            second.sendall(b'{"k": 1000}\n{"k": 10')
+            second.close()
+            until(lambda: supervisor.state.rows == 1_002)
+            first.close()
+    assert numbers(reader) == [*range(1_001)]

@@ -1,0 +1,29 @@
+"""What a driver notes of its receivers is what `penstock status` says of them (F47)."""
+
+from __future__ import annotations
+
+from penstock.cli.status import _status_rows
+from penstock.receivers.supervisor import ReceiverState, State
+from penstock.runtime.inspect.job_status import JobState, JobStatus
+from penstock.runtime.process.heartbeat import DriverStatus
+from penstock.time.clock import SystemClock
+
+
+def test_each_receiver_has_a_line() -> None:
+    """With its restarts and its newest error, where there are any."""
+    status = DriverStatus({}, SystemClock())
+    well = ReceiverState(log="orders-0", state=State.RUNNING, epoch=1, rows=12_034)
+    ill = ReceiverState(log="orders-1", state=State.WAITING, epoch=4, rows=7, restarts=2, error="the port is taken")
+    status.on_receivers([well.to_json(), ill.to_json()])
+    shown = JobStatus(job="orders", state=JobState.RUNNING, record=status.body())
+    assert [text for name, text in _status_rows(shown) if name == "receiver"] == [
+        "orders-0 running, 12,034 rows",
+        "orders-1 waiting to be started again, 7 rows, started again 2 times, last error: the port is taken",
+    ]
+    assert shown.to_json()["receivers"] == [well.to_json(), ill.to_json()]
+
+
+def test_a_job_without_receivers_says_nothing_of_them() -> None:
+    """Most have none."""
+    shown = JobStatus(job="orders", state=JobState.RUNNING)
+    assert "receiver" not in dict(_status_rows(shown))
