@@ -111,7 +111,8 @@ def _requeued(
     """Return how far a quarantine was sent again; raises AccountingBroken where a row of the file was not counted."""
     if sent is None:
         return known.requeued if known is not None else None
-    read = outcome.accounting.get(f"requeue:{name}", {}).get("read", 0)
+    counts = outcome.accounting.get(f"requeue:{name}")
+    read = 0 if counts is None else counts["read"]
     if read != sent["count"]:
         raise AccountingBroken(f"{sent['count']:,} rows of source {name!r} were sent again and {read:,} were read")
     return Requeued(command=sent["command"], next=sent["next"], until=sent["until"], rows=sent["rows"])

@@ -19,7 +19,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError, RequeueRefused
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SinkNode, SourceNode
-from penstock.runtime.driver.next_batch import REQUEUE
+from penstock.runtime.driver.next_batch import requeues_of
 from penstock.runtime.tasks.requeued import COLUMNS, encoded, parsed_reason
 from penstock.runtime.tasks.routing import REASONS
 from penstock.runtime.tasks.specs import AHEAD
@@ -86,8 +86,8 @@ class RequeueService(Listener):
 
     def on_takeover(self, recovered: Recovered) -> None:
         """Answer what the driver before had committed, and remove the files of no batch."""
-        ranges = recovered.pending.ranges.values() if recovered.pending is not None else ()
-        needed = {str(of[REQUEUE].get("file")) for of in ranges if of.get(REQUEUE)}  # type: ignore[index,call-overload]
+        fixed = {} if recovered.pending is None else requeues_of(recovered.pending)
+        needed = {str(sent["file"]) for sent in fixed.values()}
         self._planned = None
         self._holds = recovered.pending.batch if needed and recovered.pending is not None else None
         if recovered.commit is not None:

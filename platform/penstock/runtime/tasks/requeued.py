@@ -19,7 +19,6 @@ import pyarrow as pa
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.errors import CheckpointCorrupt, ConfigError
 from penstock.sources.base import POSITION, TaskReader, with_hidden
-from penstock.sources.formats.base import NO_VALUE
 from penstock.sources.formats.json import Json
 
 __all__ = ["COLUMNS", "REQUEUED", "decoded", "encoded", "originals", "parsed_reason"]
@@ -72,21 +71,22 @@ def decoded(sent: Mapping[str, Any], reader: TaskReader, schema: pa.Schema) -> p
     rows = _rows(sent["file"], sent["checksum"])
     texts, reasons = rows["_raw"].to_pylist(), rows["_reason"].to_pylist()
     known = rows["_columns"].to_numpy(zero_copy_only=False)
+    empty = np.array([text is None for text in texts])
     places, parts = [], []
     errors: list[str | None] = [None] * len(texts)
-    for at in (np.flatnonzero(known), np.flatnonzero(~known)):
+    for at in (np.flatnonzero(known & ~empty), np.flatnonzero(~known & ~empty), np.flatnonzero(empty)):
         if not len(at):
             continue
         mine = [texts[i] for i in at]
-        made = _of_columns(mine, schema) if known[at[0]] else reader.decoded(mine, schema)
+        made = None  # a record that has no text is what it was
+        if not empty[at[0]]:
+            made = _of_columns(mine, schema) if known[at[0]] else reader.decoded(mine, schema)
         table, wrong = made or (_nulls(schema, len(at)), [reasons[i] for i in at])
         places.append(at)
         parts.append(table.select(schema.names).cast(schema))
         for i, error in zip(at, wrong, strict=True):
             # JSON of columns that does not fit stays JSON of columns: it keeps the reason that says so.
             errors[i] = reasons[i] if error is not None and known[i] else error
-            if reasons[i] == NO_VALUE:
-                errors[i] = NO_VALUE
     order = np.argsort(np.concatenate(places), kind="stable")
     table = pa.concat_tables(parts).take(pa.array(order))
     # A null index gives a null row: a row with an error has no values.

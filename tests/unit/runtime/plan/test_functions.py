@@ -217,6 +217,7 @@ def _unknown_column(frame: Any, info: Any) -> Any:
     return frame.where("amount > 1") if info.batch == 1 else frame
 
 
+@pytest.mark.remedy("PEN-OPR-023", "PEN-OPR-024")
 @pytest.mark.parametrize(
     ("fn", "error", "word"),
     [

@@ -58,6 +58,17 @@ def test_both_kinds_of_text_become_rows_in_their_places(tmp_path: Path) -> None:
     assert rows[RAW].to_pylist() == [None, None, '{"k": 5}', '{"v": "x"}']
 
 
+def test_a_record_without_a_text_fails_again(tmp_path: Path) -> None:
+    """As one of Kafka without a value; whatever the source makes of texts, there is none."""
+    rows = decoded(
+        sent(tmp_path, {**row(""), "_raw": None, "_reason": "no value"}, row('{"k": "a"}')),
+        MemoryTaskReader(SCHEMA),
+        SCHEMA,
+    )
+    assert (rows["k"].to_pylist(), rows[ERROR].to_pylist()) == ([None, "a"], ["no value", None])
+    assert rows[RAW].to_pylist() == [None, None]
+
+
 def test_a_source_without_a_way_to_decode_fails_them_again(tmp_path: Path) -> None:
     """With the reason of before."""
     rows = decoded(sent(tmp_path, row("x", reason="what it was")), Opaque(), SCHEMA)
