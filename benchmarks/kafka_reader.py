@@ -153,7 +153,7 @@ def _penstock(spark: SparkSession, work: Work, root: Path) -> list[float]:
         commit = run.driver.commit
         assert commit is not None
         now = time.perf_counter()
-        if commit.accounting["source:rows"]["read"]:
+        if commit.accounting.get("source:rows", {}).get("read"):
             took.append((now - began) * 1000)
         began = now
     return took
