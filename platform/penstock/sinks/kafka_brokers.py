@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,17 @@ from penstock.errors import (
     SinkUnavailable,
 )
 from penstock.kafka.admin import SECONDS, Admin, Topic
-from penstock.kafka.client import Trouble, text_of, trouble_of
+from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import Consumer, KafkaError
 
 __all__ = ["Marker", "NewTopic", "SinkBrokers", "sink_error", "without_producing"]
 
 _STABLE = 5.0
 """Seconds that a marker may be a part of a transaction that is about to end."""
-_NAP = 0.005
+_MEMBERS = 4
+"""Consumers that are kept; each release of held rows has an app, and so a group, of its own."""
 _LIMIT = "max.message.bytes"
 
 
@@ -65,7 +65,9 @@ class SinkBrokers(Admin):
     unavailable = SinkUnavailable
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(without_producing(config), user="a Kafka sink")
+        self._config = without_producing(config)
+        super().__init__(self._config, user="a Kafka sink")
+        self._members: dict[str, Consumer] = {}
 
     def meant(self, error: KafkaError, where: str) -> PenstockError:
         """Return the error of a sink."""
@@ -118,30 +120,44 @@ class SinkBrokers(Admin):
         A transaction may be open that changes it. If it ends soon, this waits for it. Of one that stays open, as a dead
         driver leaves it, nothing counts.
         """
-        until = time.monotonic() + _STABLE
-        while (found := self._offset(app, topic, stable=True)) is None and time.monotonic() < until:
-            time.sleep(_NAP)
-        offset, metadata = found or self._offset(app, topic, stable=False) or (-1, "")
-        return None if offset < 0 else Marker(offset, metadata)
+        from confluent_kafka import KafkaError, KafkaException
 
-    def _offset(self, app: str, topic: str, *, stable: bool) -> tuple[int, str] | None:
-        """Return offset and metadata, -1 for none; None where a transaction is open that changes them."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-
-        asked = ConsumerGroupTopicPartitions(app, [TopicPartition(topic, 0)])
-        self._forget()
-        futures = self._admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=SECONDS)
         try:
-            at = futures[app].result().topic_partitions[0]
+            return _marker(self._member(app), topic, _STABLE)
         except KafkaException as why:
-            if why.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
-                return None
+            if why.args[0].code() not in {KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT}:  # noqa: SLF001
+                raise self._raised(why, app) from why
+        asking = self._consumer(app, "read_uncommitted")
+        try:
+            return _marker(asking, topic, SECONDS)
+        except KafkaException as why:
             raise self._raised(why, app) from why
-        if at.error is not None:
-            if at.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
-                return None
-            raise self.meant(at.error, app)
-        return at.offset, at.metadata or ""
+        finally:
+            asking.close()
+
+    def _member(self, app: str) -> Consumer:
+        """Return the consumer that asks for an app, as the newest of those that are kept: it knows the coordinator."""
+        asking = self._members.pop(app, None) or self._consumer(app, "read_committed")
+        self._members[app] = asking
+        while len(self._members) > _MEMBERS:
+            self._members.pop(next(iter(self._members))).close()
+        return asking
+
+    def _consumer(self, app: str, isolation: str) -> Consumer:
+        """Return a consumer of the group that reads nothing: an AdminClient crashes while the coordinator loads."""
+        from confluent_kafka import Consumer
+
+        return Consumer({**self._config, "group.id": app, "isolation.level": isolation}, logger=LIBRDKAFKA)
+
+
+def _marker(asking: Consumer, topic: str, seconds: float) -> Marker | None:
+    """Return what the group of a consumer has committed; raises KafkaException."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    at = asking.committed([TopicPartition(topic, 0)], timeout=seconds)[0]
+    if at.error is not None:
+        raise KafkaException(at.error)
+    return None if at.offset < 0 else Marker(at.offset, at.metadata or "")
 
 
 def without_producing(config: Mapping[str, Any]) -> dict[str, Any]:
