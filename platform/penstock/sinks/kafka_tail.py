@@ -25,7 +25,6 @@ APP, BATCH, JOB = "penstock-app", "penstock-batch", "penstock-job"
 OFFSETS = 10_000
 """How many of the last offsets of each partition are read."""
 _CONSUMING = {
-    "group.id": "penstock",  # of no use, and asked for
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
@@ -59,7 +58,8 @@ def newest_in_tail(brokers: SinkBrokers, config: Mapping[str, Any], name: str, t
     starts = {at: max(earliest[at], latest[at] - OFFSETS) for at in partitions if earliest[at] < latest[at]}
     if not starts:
         return None
-    consumer = Consumer({**without_producing(config), **_CONSUMING}, logger=LIBRDKAFKA)
+    # Nothing is committed; librdkafka asks for a group all the same, and this one the user may use in any case.
+    consumer = Consumer({**without_producing(config), **_CONSUMING, "group.id": app}, logger=LIBRDKAFKA)
     try:
         consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
         return max((batch for batch in _batches(consumer, {at[1] for at in starts}, app)), default=None)

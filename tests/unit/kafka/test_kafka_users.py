@@ -98,6 +98,16 @@ def allow_bob(guarded: KafkaServer, *groups: str) -> None:
         made.result()
 
 
+def test_a_writer_needs_no_group_but_its_own(guarded: KafkaServer, filled: str, tmp_path: Path) -> None:
+    """That of its app, in which the brokers keep the newest batch."""
+    allow_bob(guarded, "penstock")
+    writing = Writing(tmp_path, filled, guarded, servers=guarded.guarded, options=RIGHT)
+    publisher = writing.publisher()
+    for batch in range(2):
+        publisher.publish(writing.batch(batch, [batch + 3]))
+    assert numbers_in(guarded.address, filled) == [1, 2, 3, 4]
+
+
 def test_a_group_that_the_user_may_not_use_stops_nothing(guarded: KafkaServer, filled: str) -> None:
     """A consumer has the name of one that it does not use; offsets for tools that are refused are a warning, once."""
     allow_bob(guarded, "penstock", "lag")
