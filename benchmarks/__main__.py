@@ -13,6 +13,7 @@ from benchmarks import (
     data_checkpoints,
     folders,
     harness,
+    kafka_latency,
     kafka_reader,
     kafka_sink,
     keyed_state,
@@ -32,6 +33,7 @@ PROGRAMS = {
     "expiry": keyed_state.run_expiry,
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
+    "p12": kafka_latency.run_p12,
     "p13": kafka_reader.run_p13,
     "p14": slides.run_p14,
     "cluster": cluster.run_cluster,
@@ -52,7 +54,7 @@ def main() -> int:
     console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; on a busy machine look at ratios")
     # Room for the peer's state and for both sides' output; the same process and the same settings serve both.
     settings = {"spark.driver.memory": "4g", **ROCKSDB}
-    if asked.what in ("p13", "all"):
+    if asked.what in ("p12", "p13", "all"):
         settings |= kafka_reader.connector_settings()
     spark = open_session("penstock-bench", jars=Path(".jars"), settings=settings)
     asked_for = [program for name, program in PROGRAMS.items() if asked.what in (name, "all")]

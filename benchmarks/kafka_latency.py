@@ -1,0 +1,275 @@
+"""Run P12 of DESIGN 12: from the broker's timestamp to visible in Delta and in a topic, beside Structured Streaming.
+
+A producer in a process of its own writes a thousand records a second. Each side copies them into a Delta table and
+into a topic. A row is visible in the table when the log entry that names its file is there, and in the topic when a
+consumer with `isolation.level=read_committed` has it. The sides take turns, so both see the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.beside_spark import scratch
+from benchmarks.report import Claim, report
+from penstock import Job
+from penstock.checkpoint.storage.locate import root_of
+from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.process.job_run import JobRun
+from penstock.sinks import Delta
+from penstock.sinks import Kafka as KafkaSink
+from penstock.sources import Json, Kafka
+from penstock.time.clock import SystemClock
+from penstock.time.triggers import AsFastAsPossible
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["run_p12"]
+
+_COLUMNS = "n long, v double"
+_A_SECOND = 1_000
+_SHOWN = ("side", "rows", "p50 ms", "p99 ms", "worst ms")
+_PATIENCE = 60.0
+"""Seconds for a side to show all of its rows when the producer has ended."""
+
+Latencies = dict[int, float]
+"""By the number of a record, the milliseconds from the broker's timestamp until it was visible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """The topics of one turn, where its files lie, and for how long records come: `warm` of it is not counted."""
+
+    servers: str
+    source: str
+    target: str
+    root: Path
+    warm: int
+    seconds: int
+
+    @property
+    def table(self) -> Path:
+        """Return the Delta table."""
+        return self.root.resolve() / "table"
+
+    @property
+    def records(self) -> int:
+        """Return how many records come."""
+        return (self.warm + self.seconds) * _A_SECOND
+
+
+@dataclass(slots=True)
+class Seen:
+    """The latencies of a side in its table and in its topic, of all rounds."""
+
+    table: list[float] = field(default_factory=list)
+    topic: list[float] = field(default_factory=list)
+
+
+def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
+    """P12: a thousand records a second, a copy of each in Delta and in a topic."""
+    from tools.kafka_server import KafkaServer
+
+    rounds, warm, counted = (1, 20, 20) if quick else (3, 30, 60)
+    sides: Mapping[str, Callable[[SparkSession, Round], Any]] = {
+        "Penstock": _penstock,
+        "Structured Streaming": _structured,
+    }
+    seen = {side: Seen() for side in sides}
+    with report("P12 from Kafka to Delta and Kafka") as results, scratch() as root:
+        server = KafkaServer(root.resolve() / "kafka")
+        server.start()
+        try:
+            for number, (name, side) in enumerate(chain.from_iterable([sides.items()] * rounds)):
+                source, target = f"in-{number}", f"out-{number}"
+                server.create(source, partitions=2)
+                server.create(target, partitions=2)
+                place = root / str(number)
+                place.mkdir()
+                turn = Round(
+                    servers=server.address, source=source, target=target, root=place, warm=warm, seconds=counted
+                )
+                _take(spark, side, turn, seen[name])
+        finally:
+            server.end()
+        for what in ("table", "topic"):
+            rows = [(side, len(all_), *_quantiles(all_)) for side, of in seen.items() if (all_ := getattr(of, what))]
+            results.table(f"milliseconds to visible in the {what}, {_A_SECOND:,} rows a second", _SHOWN, rows)
+            ours, peers = (_quantiles(getattr(of, what)) for of in seen.values())
+            results.claim(
+                Claim(f"P12, {what}: p50 of Structured Streaming to ours", peers[0] / ours[0], 3, "x"),
+                Claim(f"P12, {what}: p99 to p50 of ours", ours[1] / ours[0], 2, "x", at_most=True),
+            )
+    return results.claims
+
+
+def _quantiles(latencies: list[float]) -> tuple[float, float, float]:
+    return (*map(float, np.quantile(latencies, [0.5, 0.99])), max(latencies))
+
+
+def _take(spark: SparkSession, side: Callable[[SparkSession, Round], Any], turn: Round, seen: Seen) -> None:
+    """Run a side while records come, and note their latencies after the warm-up."""
+    arrived: dict[int, float] = {}
+    with _watching(turn, arrived), side(spark, turn) as ended:
+        producing = multiprocessing.get_context("spawn").Process(target=_produce, args=(turn,))
+        producing.start()
+        producing.join()
+        until = time.monotonic() + _PATIENCE
+        while len(arrived) < turn.records and time.monotonic() < until:
+            time.sleep(0.1)
+            ended()
+    assert len(arrived) == turn.records, f"{len(arrived):,} of {turn.records:,} records in the topic"
+    sent = _timestamps(turn)
+    visible = _visible_in(turn.table)
+    assert len(visible) == turn.records, f"{len(visible):,} of {turn.records:,} rows in the table"
+    counted = range(turn.warm * _A_SECOND, turn.records)
+    seen.table += [visible[n] - sent[n] for n in counted]
+    seen.topic += [arrived[n] - sent[n] for n in counted]
+
+
+def _produce(turn: Round) -> None:
+    """Write the records, each when its time has come."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": turn.servers, "linger.ms": 1})
+    began = time.monotonic()
+    for n in range(turn.records):
+        due = began + n / _A_SECOND
+        while (left := due - time.monotonic()) > 0:
+            producer.poll(min(left, 0.01))
+        producer.produce(turn.source, json.dumps({"n": n, "v": n / 7}), partition=n % 2)
+    producer.flush()
+
+
+@contextmanager
+def _watching(turn: Round, arrived: dict[int, float]) -> Iterator[None]:
+    """Note when a reader of committed records has each record of the target, milliseconds since 1970."""
+    stopping = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(turn, arrived, stopping))
+    watcher.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        watcher.join()
+
+
+def _watch(turn: Round, arrived: dict[int, float], stopping: threading.Event) -> None:
+    for messages in _messages(turn.servers, turn.target, stopping.is_set):
+        now = time.time() * 1_000
+        arrived |= {json.loads(message.value())["n"]: now for message in messages}
+
+
+def _messages(servers: str, topic: str, ended: Callable[[], bool]) -> Iterator[list[Any]]:
+    """Yield the committed records of a topic as they come."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": servers, "group.id": "p12", "isolation.level": "read_committed"}
+    reader = Consumer({**settings, "fetch.wait.max.ms": 10, "enable.auto.commit": False})
+    try:
+        reader.assign([TopicPartition(topic, partition, 0) for partition in range(2)])
+        while not ended():
+            yield [message for message in reader.consume(1_000, 0.02) if message.error() is None]
+    finally:
+        reader.close()
+
+
+def _timestamps(turn: Round) -> dict[int, float]:
+    """Return by number the time of each record of the source, milliseconds since 1970."""
+    sent: dict[int, float] = {}
+    for messages in _messages(turn.servers, turn.source, lambda: len(sent) == turn.records):
+        sent.update({json.loads(message.value())["n"]: message.timestamp()[1] for message in messages})
+    return sent
+
+
+def _visible_in(table: Path) -> dict[int, float]:
+    """Return by number the time of the log entry that names its file, milliseconds since 1970."""
+    visible: dict[int, float] = {}
+    for entry in sorted((table / "_delta_log").glob("*.json")):
+        at = entry.stat().st_mtime_ns / 1e6
+        for line in entry.read_text(encoding="utf-8").splitlines():
+            if (added := json.loads(line).get("add")) is not None:
+                numbers = pq.read_table(table / added["path"], columns=["n"])["n"].to_pylist()
+                visible |= dict.fromkeys(numbers, at)
+    return visible
+
+
+@contextmanager
+def _penstock(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
+    """Run the job on a thread; what is yielded raises where it has ended."""
+    job = Job("p12", partitions=2)
+    rows = job.source("rows", Kafka([turn.source], servers=turn.servers, format=Json(_COLUMNS)))
+    rows.write("table", Delta(turn.table))
+    rows.write("topic", KafkaSink(turn.target, servers=turn.servers))
+    run = JobRun.open(
+        job,
+        spark,
+        root=root_of(turn.root / "checkpoints"),
+        clock=SystemClock(),
+        trigger=AsFastAsPossible(),
+        suites={},
+        settings=DriverSettings(),
+    )
+    raised: list[Exception] = []
+
+    def drive() -> None:
+        try:
+            for _ in run.driver.run():
+                pass
+        except Exception as why:  # noqa: BLE001 - shown by the one who waits
+            raised.append(why)
+
+    driving = threading.Thread(target=drive)
+    driving.start()
+    try:
+        yield partial(_raise, raised)
+    finally:
+        run.driver.stop()
+        driving.join()
+
+
+@contextmanager
+def _structured(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
+    """Run one query that writes both, as its docs advise: a function of each batch, which keeps the batch's rows."""
+    from pyspark.sql import functions as F
+
+    def write(frame: DataFrame, batch: int) -> None:
+        frame.persist()
+        options = {"txnAppId": turn.source, "txnVersion": str(batch)}
+        frame.write.format("delta").mode("append").options(**options).save(str(turn.table))
+        values = frame.select(F.to_json(F.struct("n", "v")).alias("value"))
+        values.write.format("kafka").option("kafka.bootstrap.servers", turn.servers).option("topic", turn.target).save()
+        frame.unpersist()
+
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", turn.servers)
+    values = reader.option("subscribe", turn.source).option("startingOffsets", "earliest").load()
+    rows = values.select(F.from_json(F.col("value").cast("string"), _COLUMNS).alias("r")).select("r.*")
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(turn.root.resolve() / "checkpoint"))
+    query = writer.start()
+
+    def ended() -> None:
+        if (why := query.exception()) is not None:
+            raise why
+
+    try:
+        yield ended
+    finally:
+        query.stop()
+
+
+def _raise(raised: list[Exception]) -> None:
+    if raised:
+        raise raised[0]
