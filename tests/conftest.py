@@ -74,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("sample"):
         _draw(config, items)
     for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"give the case an id, two workers have no such address in common: {item.nodeid}")
         names = vars(getattr(item, "module", None) or object).keys() | set(getattr(item, "fixturenames", ()))
         if names & {*_STARTS_SPARK, "spark"}:
             item.add_marker("spark")

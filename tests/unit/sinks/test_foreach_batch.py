@@ -213,7 +213,9 @@ def test_errors_of_sinks_are_passed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [None, "print", Ledger, lambda: None, lambda df: None, lambda df, info, more: None], ids=str
+    "wrong",
+    [None, "print", Ledger, lambda: None, lambda df: None, lambda df, info, more: None],
+    ids=["None", "a text", "a class", "no argument", "one argument", "three arguments"],
 )
 def test_what_cannot_be_called_is_refused_where_it_is_written(wrong: Any) -> None:
     """At the user's line, before anything runs."""

@@ -217,7 +217,7 @@ def test_what_is_no_rows_is_an_error_of_the_receiver(rows: object) -> None:
         ({"receiver": object()}, "no penstock.receivers.Receiver"),
         ({"receiver": int}, "no penstock.receivers.Receiver"),
     ],
-    ids=str,
+    ids=["no receiver", "no task", "large blocks", "no interval", "a number", "an object", "another class"],
 )
 def test_a_setting_that_no_receiver_can_have_is_refused(settings: dict, reason: str) -> None:
     """When the job is built."""
