@@ -117,7 +117,8 @@ def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
 
 
 def _quantiles(latencies: list[float]) -> tuple[float, float, float]:
-    return (*map(float, np.quantile(latencies, [0.5, 0.99])), max(latencies))
+    p50, p99 = np.quantile(latencies, [0.5, 0.99])
+    return float(p50), float(p99), max(latencies)
 
 
 def _take(spark: SparkSession, side: Callable[[SparkSession, Round], Any], turn: Round, seen: Seen) -> None:
