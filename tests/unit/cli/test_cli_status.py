@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cli.status import _status_rows
+from penstock.checkpoint.log.batch_report import Totals
+from penstock.cli.status import _status_rows, _totals
 from penstock.receivers.supervisor import ReceiverState, State
 from penstock.runtime.inspect.job_status import JobState, JobStatus
 from penstock.runtime.process.heartbeat import DriverStatus
@@ -27,3 +28,12 @@ def test_a_job_without_receivers_says_nothing_of_them() -> None:
     """Most have none."""
     shown = JobStatus(job="orders", state=JobState.RUNNING)
     assert "receiver" not in dict(_status_rows(shown))
+
+
+def test_rows_that_were_requeued_have_a_line() -> None:
+    """Once there are some, with those that failed again."""
+    counts = {"read": 9, "quarantined": 0, "ahead": 0, "filtered": 0, "late": 0, "mostly_late": 0, "mostly_ahead": 0}
+    assert dict(_totals(Totals(**counts, requeued=1_200, failed_again=3)))["requeued"] == (
+        "1,200 rows of quarantines, of which 3 failed again"
+    )
+    assert "requeued" not in dict(_totals(Totals(**counts)))
