@@ -97,7 +97,7 @@ def test_a_stream_outlives_its_supervisor_a_driver_that_hangs_and_a_take_over(ya
     assert yard.json("limits", "orders", "--rows", "none")["outcome"] == "done"
     yard.until(lambda s: s.phase is Phase.FINISHED)
     limits = [o.limits for o in yard.entries(Offsets)]
-    assert (limits[0], limits[-1]) == ({"rows": 4}, {})
+    assert (limits[0], limits[-1]) == ({"rows": 4, "bound": {"orders": "rows"}}, {})
     assert yard.totals() == expected_totals()
     assert [t.generation for t in yard.entries(Takeover)] == [1, 1, 2, 2, 3]  # first to restore, and to run
     assert [r.command for r in yard.entries(Restore)] == ["dag/run/start"]

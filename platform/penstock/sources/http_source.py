@@ -75,7 +75,7 @@ class Http(Source):
         if len(self.token) < _LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable():
             raise ConfigError(f"token has fewer than {_LEAST_TOKEN} characters, or some that no header can hold")
         if not self.host:
-            raise ConfigError("host is empty, and all addresses of the machine would listen; write the one that senders use")
+            raise ConfigError("host is empty, which is all addresses of the machine; write the one to listen on")
         if not 1 <= self.max_body <= MOST_BYTES // 4:
             raise ConfigError(f"max_body is {self.max_body:,}, and is from 1 to {MOST_BYTES // 4:,} bytes")
         if self.at_once < 1:

@@ -247,6 +247,8 @@ def test_status_for_people_and_for_programs(root):
         "late": 3,
         "mostly_late": 1,
         "mostly_ahead": 0,
+        "requeued": 0,
+        "failed_again": 0,
     }
 
 

@@ -79,7 +79,7 @@ def refused(project, text: str, name: str = "conf/jobs/orders.toml") -> ConfigEr
         ("5_000", "true", 5, "rows_per_batch is True in [sources.orders]; it takes a whole number"),
         ('["NA"]', '"NA"', 6, "nulls is 'NA' in [sources.orders]; it takes a list"),
         ('["NA"]', "[1]", 6, "item 1 of nulls is 1 in [sources.orders]; it takes text"),
-        ('"file_replay"', '"file_repley"', 2, "kind is 'file_repley' in [sources.orders]; use 'file_replay'"),
+        ('"file_replay"', '"file_repley"', 2, "kind is 'file_repley' in [sources.orders]; use 'delta_table' or 'file_replay'"),
         ('order_by = "t"', "", 1, "the key 'order_by' is missing in [sources.orders]"),
         ('"interval 10 seconds"', '"hourly"', 12, 'trigger is \'hourly\' in [run]; write "as_fast", or "interval" and a duration'),
         ("10 seconds", "10 fortnights", 12, 'write a number and a unit, such as "10 seconds"'),

@@ -18,7 +18,8 @@ __all__ = ["refuse_lost_keys", "refuse_unfit_columns", "refuse_unmergeable", "wh
 
 _PROTOCOLS = {(1, 1), (1, 2), (1, 3), (1, 7), (3, 7)}
 """Readers and writers: those that ask for nothing but invariants and CHECK, and those of named features."""
-_ALLOWED = {"appendOnly", "checkConstraints", "invariants", "timestampNtz"}
+_ALLOWED = {"appendOnly", "checkConstraints", "invariants", "timestampNtz", "variantType"}
+"""Features that ask for nothing more. delta-rs adds variantType with any setting; a column of it fits no stream."""
 _SETTINGS = {
     "delta.enableChangeDataFeed": "a change data feed",
     "delta.columnMapping.mode": "column mapping",

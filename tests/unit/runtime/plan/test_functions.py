@@ -80,8 +80,11 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(3), deadline=None)
-@given(st.lists(ROW, min_size=1, max_size=12), st.sampled_from([1, 2, 8]), st.sets(st.integers(1, 11)), st.booleans())
+CUTS = st.sets(st.integers(1, 11), max_size=3)
+
+
+@settings(max_examples=examples(2), deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=12), st.sampled_from([1, 2, 8]), CUTS, st.booleans())
 @pytest.mark.slow
 def test_results_do_not_depend_on_batches_partitions_and_restarts(rows: Rows, partitions, cuts, restarts) -> None:
     """1.6, 2.10, 10.5: the rows are those of plain Python, and each is counted, whatever is cut where."""
