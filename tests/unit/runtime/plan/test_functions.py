@@ -94,8 +94,7 @@ def test_results_do_not_depend_on_batches_partitions_and_restarts(rows: Rows, pa
             h.batch({"rows": rows[start:end]})
             if restarts:
                 h.restart()
-        h.end("rows")
-        h.run()
+        h.drain()
         shown, counted = h.output(), h.commit().totals
     timed = [row for row in rows if row["t"] is not None]
     kept = [row for row in timed if row["v"] > 0]
