@@ -216,8 +216,8 @@ def _parsed(value: bytes | None) -> tuple[Any, ...] | None:
     return members if fits and all(m is None or isinstance(m, str) for m in members[1:-1]) else None
 
 
-def _shown(value: bytes | None) -> str:
-    return "{}" if value is None else value.decode("utf-8", "backslashreplace")
+def _shown(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
 def row_text(text: str) -> str:
