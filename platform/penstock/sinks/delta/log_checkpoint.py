@@ -24,7 +24,7 @@ _GRACE = 3_600.0
 """Seconds after which nobody writes a temporary file any more."""
 _TEMP = re.compile(r"\.tmp-[0-9a-f]{32}")
 _PLAIN_WRITER = 3
-_FEATURES = {"appendOnly", "checkConstraints", "invariants", "timestampNtz"}
+_FEATURES = {"appendOnly", "checkConstraints", "invariants", "timestampNtz", "variantType"}
 """Features of writers that a checkpoint of the log has nothing to do with."""
 
 
