@@ -101,33 +101,34 @@ def test_a_longer_interval_carries_what_the_fixed_cost_forbids() -> None:
     assert {batch.interval_ms for batch in adaptive.batches[20:]} == {2_000}
 
 
-def rows_a_second(simulation: Simulation, after: float) -> float:
-    """Return the throughput from a moment on."""
-    late = [batch for batch in simulation.batches if batch.second >= after]
-    return sum(batch.rows for batch in late[:-1]) / (late[-1].second - late[0].second)
+def rows_a_second(simulation: Simulation, after: int) -> float:
+    """Return the throughput once so many batches are done."""
+    settled = simulation.batches[after:]
+    return sum(batch.rows for batch in settled[:-1]) / (settled[-1].second - settled[0].second)
 
 
 @pytest.mark.parametrize("longest_ms", [4_000, 60_000])
 def test_a_lasting_backlog_is_read_at_three_quarters_of_the_best_rate_or_more(longest_ms: float) -> None:
-    """SEMANTICS 8.4, as a law: whatever the costs, from a minute on, within the longest interval that may be.
+    """SEMANTICS 8.4, as a law: whatever the costs, after ten batches, within the longest interval that may be.
 
-    The best is a batch after the other, each of the longest length. Without noise it is 85 percent or more.
+    The best is a batch after the other, each of the longest length. Without noise it is 85 percent or more. Ten batches
+    are what it takes to learn the costs and to double the interval; the first one alone may last for minutes.
     """
 
     @settings(max_examples=examples(6), deadline=None)
     @given(
         st.floats(0, 0.5 * 0.85 * longest_ms).filter(lambda ms: ms <= 3_000),
         st.floats(0.01, 2),
-        st.sampled_from([(0.84, 0.0), (0.75, 0.1)]),
+        st.sampled_from([(0.85, 0.0), (0.75, 0.1)]),
         st.integers(0, 5),
     )
     def law(fixed: float, row: float, share_and_noise: tuple[float, float], seed: int) -> None:
         share, noise = share_and_noise
-        plant = Plant(load=Load.of_steps([(180, 10**6)]), fixed_ms=fixed, row_ms=row, noise=noise)
+        plant = Plant(load=Load.of_steps([(400, 10**6)]), fixed_ms=fixed, row_ms=row, noise=noise)
         model = CostModel(longest_interval_ms=longest_ms)
         simulation = simulate(plant, model, adapts=Interval.ADAPTIVE, seed=seed)
         best = (1 - fixed / (0.85 * longest_ms)) * 1000 / row
-        assert rows_a_second(simulation, after=60) >= share * best * 0.99
+        assert rows_a_second(simulation, after=10) >= share * best
         assert max(batch.interval_ms for batch in simulation.batches) <= longest_ms
 
     law()
