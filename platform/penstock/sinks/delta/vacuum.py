@@ -6,11 +6,14 @@ A file goes if all of this holds:
   (`delta.deletedFileRetentionDuration`, a week by default);
 - it is older than a day, so that it is of no batch that runs now;
 - no Commit names it as staged, since a batch may wait for its publication;
-- it is in no version that a restore of the job may put in force again.
+- it is in no version that a restore of the job may put in force again;
+- it was in a version once, or is not named as tasks name what they stage, or it is older than 90 days. Another job that
+  writes to the table may have committed it, and publishes it when it starts again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["vacuum"]
 
 _DAY = 86_400.0
+_OTHERS = 90 * _DAY
+"""How long a stream may be down that shares the table with the one whose upkeep runs."""
+_STAGED = re.compile(r"\d{12}-\d+-[0-9a-f]{12}-.+\.parquet")
+"""The names that `runtime.tasks.staging.TaskFiles` gives: batch, epoch and run first."""
 
 
 def vacuum(path: Path, needed: Needed, *, now: float) -> tuple[int, int]:
@@ -40,6 +47,7 @@ def vacuum(path: Path, needed: Needed, *, now: float) -> tuple[int, int]:
         return 0, 0
     # What is committed from here on is younger than a day, or staged.
     unnamed = table.vacuum(dry_run=True, enforce_retention_duration=False, full=True)
+    removed = set(table.vacuum(dry_run=True, enforce_retention_duration=False, full=False))
     spared = {*needed.staged, *_of_restores(table, path, needed)}
     deleted = size = 0
     for name in unnamed:
@@ -50,7 +58,8 @@ def vacuum(path: Path, needed: Needed, *, now: float) -> tuple[int, int]:
             status = file.stat()
         except FileNotFoundError:  # another program deletes too
             continue
-        if status.st_mtime < now - _DAY:
+        least = _OTHERS if name not in removed and _STAGED.fullmatch(name) else _DAY
+        if status.st_mtime < now - least:
             file.unlink(missing_ok=True)
             deleted, size = deleted + 1, size + status.st_size
     return deleted, size

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from delta_tables import APP, Upserts
 from deltalake import DeltaTable
 
-from penstock.sinks.base import Needed, Target
+from penstock.runtime.tasks.staging import TaskFiles
+from penstock.sinks import Delta
+from penstock.sinks.base import Needed, Publication, Staged, Target
+from penstock.sinks.delta import vacuum as module
+from penstock.sinks.delta.compaction import compact
 from penstock.sinks.delta.vacuum import vacuum
+from penstock.sinks.staged_files import stage_table
 
 WEEK = 7 * 86_400.0
+OTHER = "5f0c9bb4-2222-4222-8333-444455556666/copy"
 
 
 def aged(table: Upserts, *, days: float) -> None:
@@ -75,6 +84,39 @@ def test_a_version_that_a_restore_may_need_is_spared(table: Upserts) -> None:
     assert version is not None
     assert table.sink.put_back(targets[0], version, slot=20, newest=3)
     assert table.shown() == [(1, "a", 1)]
+
+
+@pytest.mark.fault("F71")
+def test_what_another_job_has_staged_in_the_table_is_spared(tmp_path: Path) -> None:
+    """For a quarter of a year: a stream that shares the table publishes its batch after the upkeep of the other."""
+    table = Upserts(tmp_path)
+    table.sink, table.staging = Delta(table.path), table.path
+    publisher = table.made().publisher()
+
+    def staged(batch: int) -> Publication:
+        file = stage_table(table.rows((batch, "a", 0)), table.path, f"{batch:012d}-1-0123456789ab-7-rows-0.parquet")
+        return Publication(app=OTHER, batch=batch, files=[Staged(**file)], schema=table.schema)
+
+    for batch in range(3):
+        publisher.publish(staged(batch))
+    waiting = staged(3)
+    compact(table.path, now=time.time() + 100)
+    aged(table, days=40)
+    assert vacuum(table.path, Needed(), now=time.time())[0] == 3, "those that were joined"
+    publisher.publish(waiting)
+    assert table.shown() == [(batch, "a", 0) for batch in range(4)]
+    staged(4)
+    aged(table, days=91)
+    assert vacuum(table.path, Needed(), now=time.time())[0] == 1
+
+
+def test_the_name_of_what_tasks_stage_is_known(tmp_path: Path) -> None:
+    """`TaskFiles` gives it, and so does who looks for files of other jobs."""
+    facts = SimpleNamespace(batch=4, epoch=2, run=uuid4().hex[:12], staging={"out": str(tmp_path)})
+    files = TaskFiles(facts, 17, "1b0")  # type: ignore[arg-type]
+    assert len(list(files.stage(pa.table({"k": [1]}), ("out",)))) == 1
+    (name,) = (file.name for file in tmp_path.iterdir())
+    assert module._STAGED.fullmatch(name)
 
 
 def test_young_files_stay_whatever_the_table_says(table: Upserts) -> None:
