@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
+from weakref import finalize
 
 import pyarrow as pa
 import structlog
@@ -20,6 +21,7 @@ from penstock.graph.policies import BadRecord, OnGap
 from penstock.sources.base import Ends, PartitionNames, Position, Source, Span, SplitReader, Waiting
 from penstock.sources.formats import Format
 from penstock.sources.kafka_brokers import Brokers, Offsets, Partition, Topic
+from penstock.sources.kafka_group import GroupOffsets
 from penstock.sources.kafka_tasks import MAX_RECORD, METADATA, KafkaTaskReader, partition_name, partition_names
 from penstock.sources.starts import Start
 
@@ -139,6 +141,9 @@ class KafkaReader(SplitReader):
         self.spec = spec
         self.splits = spec.splits
         self.brokers = Brokers(spec.config, read_uncommitted=spec.read_uncommitted)
+        self._group = None if spec.group is None else GroupOffsets(spec.config, spec.group)
+        if self._group is not None:
+            finalize(self, self._group.end)
         self._topics: dict[str, Topic] = {}
         # Of the newest backlog: position and span of a batch are made from it.
         self._earliest: Offsets = {}
@@ -314,9 +319,9 @@ class KafkaReader(SplitReader):
 
     def ack(self, position: Position) -> None:
         """Tell the consumer group; nobody waits for the answer, as the next batch tells it again."""
-        if self.spec.group is not None:  # the brokers refuse offsets of topics that are gone
+        if self._group is not None:  # the brokers refuse offsets of topics that are gone
             offsets = {at: offset for at, offset in _offsets_in(position).items() if at[0] in self._topics}
-            self.brokers.note(self.spec.group, offsets)
+            self._group.note(offsets)
 
 
 def _name(at: Partition) -> str:

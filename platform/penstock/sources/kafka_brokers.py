@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from penstock.errors import SourceError, SourceUnavailable
 from penstock.kafka.admin import Admin, Offsets, Partition, Topic
 from penstock.sources.kafka_tasks import kafka_error
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from confluent_kafka import KafkaError
 
 __all__ = ["Brokers", "Offsets", "Partition", "Topic"]
-
-_log = structlog.get_logger(__name__)
 
 
 class Brokers(Admin):
@@ -34,7 +28,6 @@ class Brokers(Admin):
         kept = {name: value for name, value in config.items() if name != "isolation.level"}
         super().__init__(kept, user="a Kafka source")
         self._read_uncommitted = read_uncommitted
-        self._noting: tuple[str, Future[Any] | None] = ("", None)
 
     def meant(self, error: KafkaError, where: str) -> SourceError:
         """Return the error of a source."""
@@ -57,17 +50,3 @@ class Brokers(Admin):
         from confluent_kafka.admin import OffsetSpec
 
         return self.offsets(partitions, OffsetSpec.for_timestamp(millis), uncommitted=self._read_uncommitted)
-
-    def note(self, group: str, offsets: Offsets) -> None:
-        """Set the offsets of a consumer group. Nobody waits for the answer; the next call warns of one that failed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-        warned, before = self._noting
-        if before is not None and before.done() and (why := before.exception()) is not None:
-            if str(why) != warned:
-                _log.warning("source.group_not_written", group=group, why=str(why))
-            warned = str(why)
-        noted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
-        if noted:
-            futures = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, noted)])
-            self._noting = (warned, futures[group])
