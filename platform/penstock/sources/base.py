@@ -32,7 +32,8 @@ A position is the places up to which all partitions were read, and what the sour
 
 The order of a batch:
 
-1. Driver: `backlog(after)`. The engine divides the limits among the partitions, and clamps to the end of a bounded run.
+1. Driver: `backlog(after)`, and `weighed` under a limit in bytes. The engine divides the limits among the partitions,
+   and clamps to the end of a bounded run.
 2. Driver: `position(after, ends)`. Equal to `after`, nothing is new, and the source is left alone.
 3. Driver: `span(after, position)`. Position and span go to the log: from here the batch is fixed.
 4. Tasks: `TaskReader.read`, or `FrameReader.frame` for sources that Spark reads.
@@ -160,6 +161,14 @@ class SourceReader(Protocol):
 
         Raises SourceChanged where the source is not the one that was read up to `after`.
         """
+
+    def weighed(self, backlog: Mapping[str, Waiting]) -> Mapping[str, Waiting]:
+        """Return a backlog with the bytes that wait in each partition, where `backlog` cannot tell them at no cost.
+
+        Called once a batch, right after `backlog`, and only while a limit in bytes is set. An estimate will do; a
+        partition whose bytes stay None is not bounded by that limit. By default the backlog stays as it is.
+        """
+        return backlog
 
     def position(self, after: Position | None, ends: Ends) -> Position:
         """Return the position at which the partitions of `ends` are read up to these places, as plain JSON.

@@ -32,9 +32,11 @@ def end_of_batch(
     reader: SourceReader, after: Position | None, limit: ReadLimit | None = None, target: Ends | None = None
 ) -> Position:
     """Return how far the batch after a position reads."""
+    limit = limit or ReadLimit()
     backlog = reader.backlog(after)
-    within = backlog if target is None else clamp(backlog, target)
-    return dict(reader.position(after, divide(within, limit or ReadLimit())))
+    weighed = backlog if limit.bytes is None else reader.weighed(backlog)
+    within = weighed if target is None else clamp(weighed, target)
+    return dict(reader.position(after, divide(within, limit)))
 
 
 def newest(reader: SourceReader, after: Position | None = None) -> Ends:

@@ -222,6 +222,7 @@ class Driver:
         self.zero = self.trigger.zero(now) if self.zero is None else self.zero
         if (self.settings.stop_at_end or self.draining) and self._target is None:
             self._target = available(self.engine, self.commit)
+        limits = self.settings.limits()
         return next_batch(
             self.engine,
             self.commit,
@@ -232,7 +233,8 @@ class Driver:
             now=now,
             target=self._target,
             drain=self.draining,
-            admit=partial(self._rates.admit, limits=self.settings.limits(), draining=self.draining),
+            weigh=limits.bytes is not None,
+            admit=partial(self._rates.admit, limits=limits, draining=self.draining),
             epoch=owned.epoch,
             writer=owned.writer,
             since=self._since,

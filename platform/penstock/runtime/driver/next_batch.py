@@ -77,6 +77,7 @@ def next_batch(
     now: int,
     target: Mapping[str, Ends] | None,
     drain: bool = False,
+    weigh: bool = False,
     admit: Callable[[Backlogs, int | None], Admitted],
     epoch: int,
     writer: str,
@@ -87,6 +88,7 @@ def next_batch(
     `zero` is the job's zero time, and `last_time` the newest batch time in the log, None before the first batch:
     batch times continue from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
+    With `weigh` sources are asked for the bytes that wait, which a limit in bytes needs.
     `admit` returns how far the batch reads each source, from what waits and the microseconds since the last batch. By
     which limits is said in the Offsets.
     `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
@@ -95,6 +97,8 @@ def next_batch(
     tick = trigger.next(zero, last_time, now)
     since = tick.time if since is None else since
     backlogs = _backlogs(engine, commit)
+    if weigh:
+        backlogs = {name: engine.source(name).weighed(backlog) for name, backlog in backlogs.items()}
     within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
     admitted = admit(within, None if last_time is None else tick.time - last_time)
     ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}

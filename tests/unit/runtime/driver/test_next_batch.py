@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -30,6 +30,9 @@ class Rows:
 
     def backlog(self, after: Mapping[str, Any] | None) -> Mapping[str, Waiting]:
         return {"0": Waiting.of_rows(after["at"] if after else 0, self.count, at_most=2)}
+
+    def weighed(self, backlog: Mapping[str, Waiting]) -> Mapping[str, Waiting]:
+        return {name: replace(waiting, bytes=100 * waiting.rows) for name, waiting in backlog.items()}
 
     def position(self, after: Mapping[str, Any] | None, ends: Mapping[str, int]) -> Mapping[str, Any]:
         return {"at": ends["0"]}
@@ -107,6 +110,7 @@ def planned(engine: FakeEngine, commit: Commit | None, *, now: int = 5 * S, **ot
         now=now,
         target=other.get("target"),
         drain=other.get("drain", False),
+        weigh=other.get("limits", Limits()).bytes is not None,
         admit=lambda backlogs, _: admit(backlogs, other.get("limits", Limits())),
         since=other.get("since"),
         epoch=7,
@@ -127,6 +131,16 @@ def test_the_first_batch_reads_from_the_beginning() -> None:
         "w": (None, None),
         "x": (None, None),
     }
+
+
+def test_a_limit_in_bytes_has_sources_say_how_many_wait() -> None:
+    """SEMANTICS 8.5: and no other limit does, because that may be a question to brokers."""
+    for limits, read in ((Limits(bytes=100), 1), (Limits(bytes=900), 2), (Limits(rows=5), 2)):
+        plan = planned(FakeEngine(windowed_job(), {"s0": 3}), None, now=0, limits=limits)
+        assert plan is not None
+        assert plan.offsets is not None
+        assert plan.offsets.ranges["s0"]["end"] == {"at": read}
+        assert plan.offsets.limits.get("bound") == ({"s0": "bytes"} if read == 1 else None)
 
 
 def test_the_next_batch_goes_on_where_the_commit_ended() -> None:
