@@ -103,6 +103,24 @@ def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str
     assert {*bad.values()} == {'{"user": 5}', None}
 
 
+def test_a_limit_in_bytes_bounds_batches_and_is_said_in_the_log(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """SEMANTICS 8.5: by the sizes of the records that come next, which grow between two batches here."""
+    kafka.create(topic)
+    small, large = record("a", 1), record("a" * 900, 1)
+    kafka.produce(topic, [small] * 50)
+    limit = DriverSettings(limits=lambda: Limits(bytes=20 * len(small)))
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root", settings=limit) as h:
+        for batch, (rows, bound) in enumerate([(20, "bytes"), (40, "bytes"), (50, None)]):
+            h.batch()
+            log = Log(LocalFolder(tmp_path / "root" / "orders").store())
+            newest = next(entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Offsets))
+            assert (newest.batch, len(copied(tmp_path))) == (batch, rows)
+            assert newest.limits.get("bound", {}).get("orders") == bound
+        kafka.produce(topic, [large] * 3)
+        h.batch()
+        assert len(copied(tmp_path)) == 50 + max(1, 20 * len(small) // len(large))
+
+
 def test_each_partition_has_a_watermark(kafka: Any, topic: str, tmp_path: Path) -> None:
     """SEMANTICS 2.1: the slowest holds windows open; one that was never read holds them from the beginning of time."""
     kafka.create(topic, 2)

@@ -23,7 +23,7 @@ def _option(name: str, help_: str, metavar: str = _COUNT) -> Any:
 Rows = Annotated[str | None, _option("--rows", "Maximum of rows per batch for each source.")]
 Bytes = Annotated[
     str | None,
-    _option("--bytes", "Maximum of bytes per batch for each source that knows them.", "SIZE|none|default"),
+    _option("--bytes", "Maximum of bytes per batch for each source that knows or estimates them.", "SIZE|none|default"),
 ]
 MaxRate = Annotated[str | None, _option("--max-rate", "Maximum of rows a second for each source.")]
 MaxRatePerPartition = Annotated[

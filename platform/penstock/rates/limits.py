@@ -21,7 +21,7 @@ class Limits(Record):
 
     Attributes:
         rows: The most rows of a batch, of each source.
-        bytes: The most bytes of a batch, of each source that knows how many wait.
+        bytes: The most bytes of a batch, of each source that knows how many wait, or estimates it as Kafka does.
         max_rate: The most rows a second, of each source.
         max_rate_per_partition: The most rows a second, of each partition of a source.
         paused: Whether batches read nothing. Windows, timers and timeouts still work.

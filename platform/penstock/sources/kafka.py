@@ -22,6 +22,7 @@ from penstock.sources.base import Ends, PartitionNames, Position, Source, Span, 
 from penstock.sources.formats import Format
 from penstock.sources.kafka_brokers import Brokers, Offsets, Partition, Topic
 from penstock.sources.kafka_group import GroupOffsets
+from penstock.sources.kafka_sizes import RecordSizes
 from penstock.sources.kafka_tasks import MAX_RECORD, METADATA, KafkaTaskReader, partition_name, partition_names
 from penstock.sources.starts import Start
 
@@ -144,6 +145,7 @@ class KafkaReader(SplitReader):
         self._group = None if spec.group is None else GroupOffsets(spec.config, spec.group)
         if self._group is not None:
             finalize(self, self._group.end)
+        self._sizes = RecordSizes(spec.config)
         self._topics: dict[str, Topic] = {}
         # Of the newest backlog: position and span of a batch are made from it.
         self._earliest: Offsets = {}
@@ -200,6 +202,17 @@ class KafkaReader(SplitReader):
             rows = end - min(max(first, earliest[at]), end)
             waiting[_name(at)] = Waiting(next=first, latest=end, rows=rows, batch_end=end)
         return waiting
+
+    def weighed(self, backlog: Mapping[str, Waiting]) -> dict[str, Waiting]:
+        """Return a backlog with bytes, as the records that come next have them: keys and values, uncompressed.
+
+        Raises SourceUnavailable and SourceRefused.
+        """
+        lagging = {_partition(name): waiting for name, waiting in backlog.items() if waiting.rows}
+        starts = {at: max(waiting.next, self._earliest.get(at, 0)) for at, waiting in lagging.items()}
+        samples = self._sizes.samples(starts)
+        sizes = {_name(at): sample.of(lagging[at].rows) for at, sample in samples.items()}
+        return {name: replace(waiting, bytes=sizes.get(name, 0)) for name, waiting in backlog.items()}
 
     def _same_topics(self, ids: Mapping[str, str]) -> None:
         for name, topic in self.topics_now().items():
