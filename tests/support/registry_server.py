@@ -1,4 +1,7 @@
-"""A schema registry on loopback that speaks the REST protocol as far as readers and writers of a topic use it."""
+"""A schema registry on loopback that speaks the REST protocol as far as readers and writers of a topic use it.
+
+It answers as Apicurio Registry did when it was asked the same (decision 143).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 __all__ = ["RegistryServer"]
+
+_MEDIA = {
+    "application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json", "*/*",
+}  # fmt: skip
+"""What a request may accept."""
 
 
 class RegistryServer:
@@ -24,6 +33,7 @@ class RegistryServer:
     def __init__(self, *, login: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.subjects: dict[str, list[int]] = {}
+        self.deleted: set[tuple[str, int]] = set()
         self.login, self.fails, self.asked = login, 0, list[str]()
         self._tls = tls
         self._port = 0
@@ -62,14 +72,21 @@ class RegistryServer:
     def register(
         self, subject: str, schema: Any, *, references: Sequence[dict[str, Any]] = (), kind: str = "AVRO"
     ) -> int:
-        """Return the id of the subject's next schema."""
-        number = len(self.schemas) + 1
+        """Return the id of a schema, which is the subject's next version; one that is there keeps both."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        self.schemas[number] = {"schema": text} | ({"references": list(references)} if references else {})
+        made: dict[str, Any] = {"schema": text} | ({"references": list(references)} if references else {})
         if kind != "AVRO":  # a registry leaves it out for Avro
-            self.schemas[number]["schemaType"] = kind
-        self.subjects.setdefault(subject, []).append(number)
+            made["schemaType"] = kind
+        number = next((number for number, known in self.schemas.items() if known == made), len(self.schemas) + 1)
+        self.schemas[number] = made
+        versions = self.subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
         return number
+
+    def delete(self, subject: str, version: int) -> None:
+        """Delete a version of a subject; its schema is still there by its id."""
+        self.deleted.add((subject, version))
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer a request as a registry does."""
@@ -90,13 +107,25 @@ class RegistryServer:
             expected = "Basic " + base64.b64encode(":".join(self.login).encode()).decode()
             if request.headers.get("Authorization") != expected:
                 return 401, {"error_code": 401, "message": "Unauthorized"}
+        accepted = {kind.split(";")[0].strip() for kind in request.headers.get("Accept", "*/*").split(",")}
+        if not accepted & _MEDIA:
+            return 406, {"error_code": 406, "message": "HTTP 406 Not Acceptable"}
         if match := re.fullmatch(r"/schemas/ids/(\d+)", request.path):
             found = self.schemas.get(int(match[1]))
             return (200, found) if found else (404, {"error_code": 40_403, "message": f"Schema {match[1]} not found"})
-        if match := re.fullmatch(r"/subjects/([^/]+)/versions/(\d+|latest)", request.path):
-            known = self.subjects.get(match[1])
-            if not known:
-                return 404, {"error_code": 40_401, "message": f"Subject '{match[1]}' not found."}
-            number = known[-1] if match[2] == "latest" else known[int(match[2]) - 1]
-            return 200, {"subject": match[1], "version": known.index(number) + 1, "id": number, **self.schemas[number]}
+        if match := re.fullmatch(r"/subjects/([^/]+)/versions/([^/]+)", request.path):
+            return self._version(unquote(match[1]), match[2])
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _version(self, subject: str, name: str) -> tuple[int, dict[str, Any]]:
+        """Return the answer for a version of a subject; one that is deleted is not there."""
+        known = enumerate(self.subjects.get(subject, []), start=1)
+        there = {version: number for version, number in known if (subject, version) not in self.deleted}
+        if name != "latest" and not (name.isdecimal() and int(name) >= 1):
+            return 422, {"error_code": 42_202, "message": f"The specified version '{name}' is not a valid version id."}
+        if not there:
+            return 404, {"error_code": 40_401, "message": f"Subject '{subject}' not found."}
+        version = max(there) if name == "latest" else int(name)
+        if version not in there:
+            return 404, {"error_code": 40_402, "message": f"Version {version} not found."}
+        return 200, {"subject": subject, "version": version, "id": there[version], **self.schemas[there[version]]}

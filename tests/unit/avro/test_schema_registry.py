@@ -120,6 +120,28 @@ def test_a_schema_may_refer_to_others(registry: RegistryServer) -> None:
     assert decoded(form, encoded(whole, row, number)).rows.to_pylist() == [row]
 
 
+def test_a_version_that_was_deleted_is_not_the_latest(registry: RegistryServer) -> None:
+    """Its records are read still: a schema is there by its id."""
+    registry.register("orders-value", FIRST)
+    second = registry.register("orders-value", SECOND)
+    registry.delete("orders-value", 2)
+    form = Avro(registry=registry.url).opened(["orders"])
+    assert form.columns().names == ["id", "name"]
+    late = encoded(SECOND, {"id": 2, "name": "b", "more": 0.5}, second)
+    assert decoded(Avro(SECOND, registry=registry.url).opened(["orders"]), late).rows["id"].to_pylist() == [2]
+    registry.delete("orders-value", 1)
+    with pytest.raises(SchemaNotFound, match="orders-value"):
+        Avro(registry=registry.url).opened(["orders"])
+
+
+def test_a_subject_may_have_any_name(registry: RegistryServer) -> None:
+    """Its address has it quoted: slashes, blanks, and what is no ASCII."""
+    for subject in ("a/b c", "?x=1&y", "größe%20", "a:b"):
+        registry.register(subject, FIRST)
+        form = Avro(registry=registry.url, subject=subject).opened(["orders"])
+        assert form.columns().names == ["id", "name"]
+
+
 def test_what_the_registry_does_not_know_is_an_error_of_the_record(registry: RegistryServer) -> None:
     """SEMANTICS 9.3: as are a schema that no reader resolves, and bytes without a header; the others are read."""
     number = registry.register("orders-value", FIRST)
@@ -152,7 +174,7 @@ def test_a_schema_is_asked_for_once_a_process(registry: RegistryServer) -> None:
     late = encoded(FIRST, {"id": 2, "name": "b"}, number + 1)
     assert decoded(form, late, late, late).rows["id"].to_pylist() == [None] * 3
     assert registry.asked.count(f"/schemas/ids/{number + 1}") == 1
-    registry.register("orders-value", FIRST)
+    assert registry.register("late-value", {**FIRST, "doc": "the same"}) == number + 1
     assert decoded(form, late).rows["id"].to_pylist() == [2]
 
 
