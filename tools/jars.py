@@ -19,6 +19,8 @@ SPARK = delta_jars(FOLDER)
 HDFS = Jars(FOLDER / "hdfs", ROOT / "conf" / "ivy-hdfs.xml", ROOT / "conf" / "jars-hdfs.sha256")
 KAFKA = Jars(FOLDER / "kafka", ROOT / "conf" / "ivy-kafka.xml", ROOT / "conf" / "jars-kafka.sha256")
 
+REGISTRY = Jars(FOLDER / "registry", ROOT / "conf" / "ivy-registry.xml", ROOT / "conf" / "jars-registry.sha256")
+"""Apicurio's schema registry, with which `make soak` compares that of the tests, and fetches it: 140 MB."""
 CONNECTOR = Jars(FOLDER / "connector", ROOT / "conf" / "ivy-connector.xml", ROOT / "conf" / "jars-connector.sha256")
 """Spark's own connector for Kafka: a peer of the benchmarks, which fetch it."""
 

@@ -70,8 +70,9 @@ def differences(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[s
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return name to sha256 of every jar in a folder; empty where there is no folder."""
-    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.glob("*.jar"))}
+    """Return name to sha256 of every jar and archive in a folder; empty where there is no folder."""
+    files = sorted([*folder.glob("*.jar"), *folder.glob("*.tar.gz")])
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def ivy_command(java: str, ivy_jar: Path, jars: Jars) -> list[str]:
