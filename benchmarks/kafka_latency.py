@@ -36,13 +36,15 @@ from penstock.time.triggers import AsFastAsPossible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["run_p12"]
 
 _COLUMNS = "n long, v double"
 _A_SECOND = 1_000
 _SHOWN = ("side", "rows", "p50 ms", "p99 ms", "worst ms")
-_PATIENCE = 60.0
+_PATIENCE = 90.0
 """Seconds for a side to show all of its rows when the producer has ended."""
 
 Latencies = dict[int, float]
@@ -83,17 +85,20 @@ def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """P12: a thousand records a second, a copy of each in Delta and in a topic."""
     from tools.kafka_server import KafkaServer
 
-    rounds, warm, counted = (1, 20, 20) if quick else (3, 30, 60)
+    rounds, warm, counted = (1, 20, 20) if quick else (2, 15, 40)
     sides: Mapping[str, Callable[[SparkSession, Round], Any]] = {
         "Penstock": _penstock,
-        "Structured Streaming": _structured,
+        "Structured Streaming, one query": _one_query,
+        "Structured Streaming, two queries": _two_queries,
+        "Structured Streaming, real-time mode": _real_time,
     }
     seen = {side: Seen() for side in sides}
     with report("P12 from Kafka to Delta and Kafka") as results, scratch() as root:
         server = KafkaServer(root.resolve() / "kafka")
         server.start()
         try:
-            for number, (name, side) in enumerate(chain.from_iterable([sides.items()] * rounds)):
+            # The first round is for the Java process: the peer's first batches into Delta take many seconds each.
+            for number, (name, side) in enumerate(chain.from_iterable([sides.items()] * (1 + rounds))):
                 source, target = f"in-{number}", f"out-{number}"
                 server.create(source, partitions=2)
                 server.create(target, partitions=2)
@@ -102,16 +107,18 @@ def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 turn = Round(
                     servers=server.address, source=source, target=target, root=place, warm=warm, seconds=counted
                 )
-                _take(spark, side, turn, seen[name])
+                _take(spark, side, turn, seen[name] if number >= len(sides) else Seen())
         finally:
             server.end()
         for what in ("table", "topic"):
             rows = [(side, len(all_), *_quantiles(all_)) for side, of in seen.items() if (all_ := getattr(of, what))]
             results.table(f"milliseconds to visible in the {what}, {_A_SECOND:,} rows a second", _SHOWN, rows)
-            ours, peers = (_quantiles(getattr(of, what)) for of in seen.values())
+            medians = {side: p50 for side, _, p50, *_ in rows}
+            peer = min(p50 for side, p50 in medians.items() if side.endswith(("one query", "two queries")))
+            p50, p99, _ = _quantiles(getattr(seen["Penstock"], what))
             results.claim(
-                Claim(f"P12, {what}: p50 of Structured Streaming to ours", peers[0] / ours[0], 3, "x"),
-                Claim(f"P12, {what}: p99 to p50 of ours", ours[1] / ours[0], 2, "x", at_most=True),
+                Claim(f"P12, {what}: p50 of Structured Streaming to ours", peer / p50, 3, "x"),
+                Claim(f"P12, {what}: p99 to p50 of ours", p99 / p50, 2, "x", at_most=True),
             )
     return results.claims
 
@@ -129,16 +136,22 @@ def _take(spark: SparkSession, side: Callable[[SparkSession, Round], Any], turn:
         producing.start()
         producing.join()
         until = time.monotonic() + _PATIENCE
-        while len(arrived) < turn.records and time.monotonic() < until:
+        while not _is_complete(turn, side, arrived) and time.monotonic() < until:
             time.sleep(0.1)
             ended()
     assert len(arrived) == turn.records, f"{len(arrived):,} of {turn.records:,} records in the topic"
     sent = _timestamps(turn)
+    counted = range(turn.warm * _A_SECOND, turn.records)
+    seen.topic += [arrived[n] - sent[n] for n in counted]
+    if side is _real_time:
+        return
     visible = _visible_in(turn.table)
     assert len(visible) == turn.records, f"{len(visible):,} of {turn.records:,} rows in the table"
-    counted = range(turn.warm * _A_SECOND, turn.records)
     seen.table += [visible[n] - sent[n] for n in counted]
-    seen.topic += [arrived[n] - sent[n] for n in counted]
+
+
+def _is_complete(turn: Round, side: Callable[[SparkSession, Round], Any], arrived: dict[int, float]) -> bool:
+    return len(arrived) == turn.records and (side is _real_time or len(_visible_in(turn.table)) == turn.records)
 
 
 def _produce(turn: Round) -> None:
@@ -243,8 +256,8 @@ def _penstock(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def _structured(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
-    """Run one query that writes both, as its docs advise: a function of each batch, which keeps the batch's rows."""
+def _one_query(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
+    """Run a query that writes both, as its docs advise: a function of each batch, which keeps the batch's rows."""
     from pyspark.sql import functions as F
 
     def write(frame: DataFrame, batch: int) -> None:
@@ -255,20 +268,56 @@ def _structured(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]
         values.write.format("kafka").option("kafka.bootstrap.servers", turn.servers).option("topic", turn.target).save()
         frame.unpersist()
 
+    writer = _peer_rows(spark, turn).writeStream.foreachBatch(write)
+    with _running(writer.option("checkpointLocation", str(turn.root.resolve() / "checkpoint")).start()) as ended:
+        yield ended
+
+
+@contextmanager
+def _two_queries(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
+    """Run a query for each output: they read the topic twice, and neither waits for the other."""
+    rows = _peer_rows(spark, turn)
+    table = rows.writeStream.format("delta").option("checkpointLocation", str(turn.root.resolve() / "to-table"))
+    with _running(table.start(str(turn.table)), _to_topic(rows, turn).start()) as ended:
+        yield ended
+
+
+@contextmanager
+def _real_time(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
+    """Run a query in real-time mode, which has tasks that do not end and writes into Kafka, not into Delta."""
+    query = _to_topic(_peer_rows(spark, turn), turn).outputMode("update").trigger(realTime="30 seconds")
+    with _running(query.start()) as ended:
+        yield ended
+
+
+def _peer_rows(spark: SparkSession, turn: Round) -> DataFrame:
+    from pyspark.sql import functions as F
+
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", turn.servers)
     values = reader.option("subscribe", turn.source).option("startingOffsets", "earliest").load()
-    rows = values.select(F.from_json(F.col("value").cast("string"), _COLUMNS).alias("r")).select("r.*")
-    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(turn.root.resolve() / "checkpoint"))
-    query = writer.start()
+    return values.select(F.from_json(F.col("value").cast("string"), _COLUMNS).alias("r")).select("r.*")
 
+
+def _to_topic(rows: DataFrame, turn: Round) -> DataStreamWriter:
+    from pyspark.sql import functions as F
+
+    values = rows.select(F.to_json(F.struct("n", "v")).alias("value"))
+    writer = values.writeStream.format("kafka").option("kafka.bootstrap.servers", turn.servers)
+    return writer.option("topic", turn.target).option("checkpointLocation", str(turn.root.resolve() / "to-topic"))
+
+
+@contextmanager
+def _running(*queries: StreamingQuery) -> Iterator[Callable[[], None]]:
     def ended() -> None:
-        if (why := query.exception()) is not None:
-            raise why
+        for query in queries:
+            if (why := query.exception()) is not None:
+                raise why
 
     try:
         yield ended
     finally:
-        query.stop()
+        for query in queries:
+            query.stop()
 
 
 def _raise(raised: list[Exception]) -> None:
