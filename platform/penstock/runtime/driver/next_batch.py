@@ -30,6 +30,7 @@ __all__ = [
     "GONE",
     "HELD_BACK",
     "REQUEUE",
+    "REQUEUES",
     "NextBatch",
     "TickClock",
     "available",
@@ -49,6 +50,8 @@ HELD_BACK, GONE = "held_back", "gone"
 """What the ranges of a source say of its partitions: those with rows that the batch leaves, and those that are gone."""
 REQUEUE = "requeue"
 """What the ranges of a source say of rows of its quarantine that the batch sends through again (decision 134)."""
+REQUEUES = "requeued"
+"""The folder below the checkpoint that has the files of such rows."""
 _POLL = 50_000
 """How long to wait for new rows, microseconds."""
 
@@ -278,7 +281,10 @@ def facts_of(
         epoch=epoch,
         run=uuid.uuid4().hex[:12],
         spans=spans_of(offsets),
-        requeued=requeues_of(offsets),
+        requeued={
+            source: {**sent, "file": (state_folder.parent / REQUEUES / str(sent["file"])).address}
+            for source, sent in requeues_of(offsets).items()
+        },
         late={step: marks.late for step, marks in offsets.watermarks.items()},
         close={step: marks.close for step, marks in offsets.watermarks.items()},
         manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},

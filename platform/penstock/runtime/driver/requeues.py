@@ -19,7 +19,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError, RequeueRefused
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SinkNode, SourceNode
-from penstock.runtime.driver.next_batch import requeues_of
+from penstock.runtime.driver.next_batch import REQUEUES, requeues_of
 from penstock.runtime.tasks.requeued import COLUMNS, encoded, parsed_reason
 from penstock.runtime.tasks.routing import REASONS
 from penstock.runtime.tasks.specs import AHEAD
@@ -85,23 +85,21 @@ class RequeueService(Listener):
         return planned
 
     def on_takeover(self, recovered: Recovered) -> None:
-        """Answer what the driver before had committed, and remove the files of no batch."""
+        """Answer what the driver before had committed, and remove the files of its batches."""
         fixed = {} if recovered.pending is None else requeues_of(recovered.pending)
-        needed = {str(sent["file"]) for sent in fixed.values()}
         self._planned = None
-        self._holds = recovered.pending.batch if needed and recovered.pending is not None else None
+        self._holds = recovered.pending.batch if fixed and recovered.pending is not None else None
         if recovered.commit is not None:
             self._answer(recovered.commit)
-        self._remove(needed)
+            self._remove(recovered.commit.batch)
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Answer the requests that the batch has ended."""
         self._answer(commit)
         if self._holds is None or self._holds > commit.batch:
             return
-        planned = {} if self._planned is None or self._planned[0] <= commit.batch else self._planned[1]
         self._holds = None
-        self._remove({str(taken.get("file")) for taken in planned.values()})
+        self._remove(commit.batch)
 
     def _of_source(self, source: SourceNode, commit: Commit, batch: int) -> dict[str, Any] | None:
         progress = commit.sources.get(source.name)
@@ -153,10 +151,11 @@ class RequeueService(Listener):
             return taken
         data, checksum = encoded(self._as_sent(rows, self._name_column(source)))
         # A name is used once: executors keep copies, also of one whose driver died before its Offsets named it.
-        file = self.folder / "requeued" / f"{batch:012d}-{source.name}-{secrets.token_hex(4)}.arrow"
-        file.parent.make()
-        file.create(data)
-        return {**taken, "file": file.address, "checksum": checksum}
+        name = f"{batch:012d}-{source.name}-{secrets.token_hex(4)}.arrow"
+        folder = self.folder / REQUEUES
+        folder.make()
+        (folder / name).create(data)
+        return {**taken, "file": name, "checksum": checksum}
 
     def _quarantined(self, source: SourceNode, batches: range) -> pa.Table:
         """Return rows of the quarantine, by batch, each partition and position once; raises RequeueRefused."""
@@ -215,10 +214,12 @@ class RequeueService(Listener):
         log.warning("requeue.refused", source=request.source, reason=why)
         self.requests.reply(request.id, RequeueRefused(why))
 
-    def _remove(self, needed: set[str]) -> None:
+    def _remove(self, committed: int) -> None:
+        """Remove the files of batches up to one that is committed: no later one, which may be of the next driver."""
         try:
-            for file in (self.folder / "requeued").files():
-                if file.address not in needed:
+            for file in (self.folder / REQUEUES).files():
+                batch = file.name.partition("-")[0]
+                if batch.isdecimal() and int(batch) <= committed:
                     file.remove()
         except (PenstockError, OSError) as why:
             log.warning("requeue.not_swept", reason=str(why))

@@ -18,7 +18,7 @@ from penstock.checkpoint.requeue_requests import RequeueAnswer, RequeueRequests
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import RequeueRefused, StorageUnavailable
-from penstock.runtime.driver.next_batch import REQUEUE
+from penstock.runtime.driver.next_batch import REQUEUE, REQUEUES
 from penstock.runtime.driver.requeues import RequeueService
 from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
 from penstock.sinks import MemorySink
@@ -84,7 +84,7 @@ class World:
             )
         for of in planned.values():
             assert of["count"]
-            with pa.ipc.open_stream(Path(of["file"]).read_bytes()) as rows:
+            with pa.ipc.open_stream((self.folder / REQUEUES / of["file"]).read_bytes()) as rows:
                 self.sent += rows.read_all()["_position"].to_pylist()
             self.mark = Requeued(**{name: of[name] for name in ("command", "next", "until", "rows")})
         self.batch += 1
@@ -162,6 +162,36 @@ def test_a_table_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch
         assert world.plan() == {}
     world.run()
     assert world.requests.answer(request) == RequeueAnswer(rows=1, batch=world.batch)
+
+
+@pytest.mark.fault("F08", "F72")
+@pytest.mark.parametrize("asleep", ["after its Commit", "after its Takeover"])
+def test_a_driver_that_wakes_late_deletes_nothing_of_the_next(tmp_path: Path, asleep: str) -> None:
+    """The Offsets of a driver that came later name a file: without it their batch could never be computed again."""
+    world = World(tmp_path, most=1)
+    world.run(positions=[0])
+    world.run(positions=[1])
+    world.requests.ask("rows", from_batch=None, by="t")
+    first, taken = world.service, world.plan()["rows"]
+    world.mark = Requeued(**{name: taken[name] for name in ("command", "next", "until", "rows")})
+    world.batch += 1
+    late = world.commit(world.batch)
+    world.restart()
+    file = world.plan()["rows"]["file"]
+    if asleep == "after its Commit":
+        first.on_batch_completed(late)
+    else:
+        first.on_takeover(SimpleNamespace(pending=None, commit=late))  # type: ignore[arg-type]
+    assert [path.name for path in (world.folder / REQUEUES).files()] == [file]
+
+
+def test_offsets_name_a_file_wherever_the_checkpoint_is(tmp_path: Path) -> None:
+    """A checkpoint is moved with a batch that has no Commit yet, and the old folder goes."""
+    world = World(tmp_path)
+    world.run(positions=[0])
+    world.requests.ask("rows", from_batch=None, by="t")
+    file = world.plan()["rows"]["file"]
+    assert (file, [path.name for path in (world.folder / REQUEUES).files()]) == (Path(file).name, [file])
 
 
 def test_a_source_that_spark_reads_is_refused(tmp_path: Path) -> None:
