@@ -42,7 +42,10 @@ class MemorySink(ReadableSink):
 
     def read_batches(self, batches: range) -> pa.Table:
         """Return the rows of quarantines of these batches."""
-        rows = pa.concat_tables(self.batches[key] for key in sorted(self.batches, key=lambda key: key[1]))
+        kept = [self.batches[key] for key in sorted(self.batches, key=lambda key: key[1])]
+        if not kept:
+            return pa.table({"_batch": pa.array([], pa.int64())})
+        rows = pa.concat_tables(kept)
         return rows.filter(
             pc.and_(pc.greater_equal(rows["_batch"], batches.start), pc.less(rows["_batch"], batches.stop))
         )

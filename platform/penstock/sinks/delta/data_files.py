@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
@@ -220,6 +221,9 @@ class FileWriter:
         self._writer = self._sink = self._path = None
 
     def _abandon(self) -> None:
+        if self._writer is not None:
+            with suppress(pa.ArrowException, OSError):  # as of a full disk; open, it would write when it is collected
+                self._writer.close()
         if self._sink is not None:
             self._sink.close()
         if self._path is not None:

@@ -105,7 +105,10 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             refuse_unmergeable(table, self.keys, str(self.path))
             with named_errors(self.path):
                 path = Path(self.path).resolve()
-                refuse_repeated_keys(path, TableFiles(table, path), self.keys, str(self.path))
+                try:
+                    refuse_repeated_keys(path, TableFiles(table, path), self.keys, str(self.path))
+                except pa.ArrowInvalid as why:
+                    raise _damaged(why, self.path) from why
 
     def ready(self, spark: Any) -> None:
         """Raise DeltaJarsMissing where delta-spark must commit to the table, and the session has it not."""
@@ -145,7 +148,10 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             table = load(Path(self.path))
             if table is None:
                 raise SinkError("there is no Delta table to read", where=str(self.path))
-            return table.to_pyarrow_table(filters=[("_batch", ">=", batches.start), ("_batch", "<", batches.stop)])
+            try:
+                return table.to_pyarrow_table(filters=[("_batch", ">=", batches.start), ("_batch", "<", batches.stop)])
+            except pa.ArrowInvalid as why:
+                raise _damaged(why, self.path) from why
 
     def maintain(self, needed: Needed, *, now: float) -> Upkeep:
         """Join small files, then delete the files that nothing needs; a table that asks for more is left alone."""
@@ -157,7 +163,10 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             why = why_not_rewritable(table)
             if why is not None:
                 return Upkeep(left_alone=f"the table has {why}: OPTIMIZE and VACUUM of Spark maintain it")
-            joined, made = compact(path, now=now)
+            try:
+                joined, made = compact(path, now=now)
+            except pa.ArrowInvalid as why:
+                raise _damaged(why, self.path) from why
             deleted, size = vacuum(path, needed, now=now)
         return Upkeep(joined=joined, made=made, deleted=deleted, size=size)
 
@@ -181,3 +190,8 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             except DeltaError:
                 if not DeltaTable.is_deltatable(path):  # else somebody has made it at the same time
                     raise
+
+
+def _damaged(why: pa.ArrowInvalid, path: str | Path) -> SinkError:
+    """Return the error of a data file that Arrow cannot read, which names the file."""
+    return SinkError(f"a file of the table cannot be read: {str(why).splitlines()[0]}", where=str(path))

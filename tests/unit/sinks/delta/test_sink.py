@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from penstock import Job
-from penstock.errors import JobError, SinkSchemaMismatch
+from penstock.errors import JobError, SinkError, SinkSchemaMismatch
 from penstock.runtime.inspect.explain import explain_graph, guarantees
 from penstock.sinks import Delta, Mode
+from penstock.sinks.base import Needed
 from penstock.sources import MemorySource
 
 
@@ -39,3 +42,26 @@ def test_explain_names_the_mode_and_the_guarantee(tmp_path: Path) -> None:
     assert "all, append" in text
     assert "newest, upsert by k" in text
     assert [promise.partition(":")[0] for _, promise in guarantees(graph)] == ["exactly once"] * 2
+
+
+def test_a_data_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    """F13: a requeue, a start and an upkeep meet it outside a publication, where nothing else gives it a name."""
+    write_deltalake(str(tmp_path), pa.table({"k": pa.array([1], pa.int64()), "_batch": pa.array([0], pa.int64())}))
+    (file,) = tmp_path.glob("*.parquet")
+    file.write_bytes(b"x" * file.stat().st_size)
+    sink = Delta(tmp_path, mode=Mode.UPSERT, keys=["k"])
+    schema = pa.schema([("k", pa.int64()), ("_batch", pa.int64())])
+    for reads in (lambda: sink.read_batches(range(1)), lambda: sink.check(schema)):
+        with pytest.raises(SinkError, match=rf"cannot be read.*{file.name}"):
+            reads()
+
+
+def test_upkeep_names_a_damaged_file_and_leaves_the_table(tmp_path: Path) -> None:
+    """It is one of those that would be joined."""
+    for _ in range(2):
+        write_deltalake(str(tmp_path), pa.table({"k": [1]}), mode="append")
+    file = min(tmp_path.glob("*.parquet"))
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(SinkError, match=rf"cannot be read.*{file.name}"):
+        Delta(tmp_path).maintain(Needed(), now=time.time() + 100)
+    assert (DeltaTable(str(tmp_path)).version(), len(list(tmp_path.glob("*.parquet")))) == (1, 2)
