@@ -67,8 +67,7 @@ class RequeueService(Listener):
         if commit is None or (self._planned is not None and self._planned[0] == batch):
             return {} if self._planned is None or commit is None else self._planned[1]
         now = self.clock.monotonic()
-        begun = any(p.requeued is not None and p.requeued.next < p.requeued.until for p in commit.sources.values())
-        if not begun and self._looked is not None and self._looked[0] == batch and now - self._looked[1] < _LOOK_EVERY:
+        if self._looked is not None and self._looked[0] == batch and now - self._looked[1] < _LOOK_EVERY:
             return {}
         self._looked = (batch, now)
         try:

@@ -164,6 +164,25 @@ def test_a_table_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch
     assert world.requests.answer(request) == RequeueAnswer(rows=1, batch=world.batch)
 
 
+def test_a_request_that_fails_half_way_is_tried_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that waits for rows plans twenty times a second, and each try reads the table and logs a warning."""
+    world, tries = World(tmp_path, most=1), 0
+    world.run(positions=[0])
+    world.run(positions=[1])
+    world.requests.ask("rows", from_batch=None, by="t")
+    world.run()
+
+    def away(batches: range) -> pa.Table:
+        nonlocal tries
+        tries += 1
+        raise StorageUnavailable("away")
+
+    monkeypatch.setattr(world.sink, "read_batches", away)
+    for _ in range(20):
+        assert world.service.plan(world.commit(world.batch), world.batch + 1) == {}
+    assert tries == 1
+
+
 @pytest.mark.fault("F08", "F72")
 @pytest.mark.parametrize("asleep", ["after its Commit", "after its Takeover"])
 def test_a_driver_that_wakes_late_deletes_nothing_of_the_next(tmp_path: Path, asleep: str) -> None:
