@@ -178,9 +178,17 @@ class Retention:
         return self._sweep_sources(self._needed())
 
     def _needed(self) -> tuple[Commit, ...]:
-        """Return the Commits that can be restored, or that the job was restored from and no Commit has followed."""
+        """Return the Commits that can be restored, or that the job was restored from and no Commit has followed.
+
+        A saved one may be kept as well, and is there once. A restored one may have the number of a kept one, and
+        other state: then both are needed.
+        """
         started = () if self._started is None else (self._started,)
-        return (*self._kept.values(), *self._saved.values(), *started)
+        needed = list(self._kept.values())
+        for commit in (*self._saved.values(), *started):
+            if not any(commit.batch == other.batch and commit == other for other in needed):
+                needed.append(commit)
+        return tuple(needed)
 
     def _read_saves(self, at_most: int) -> None:
         """Read some named checkpoints, the newest first: those that stay unread pin what is older."""
