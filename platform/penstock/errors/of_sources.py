@@ -210,8 +210,8 @@ class TableUnreadable(SourceError, ValueError):
 
     code = "PEN-SRC-029"
     remedy = (
-        "Change the setting of the table that the message names. Deletion vectors go by REORG TABLE … APPLY (PURGE), a "
-        "change data feed comes by delta.enableChangeDataFeed, from the next version on."
+        "Put a damaged file back, or change the setting that the message names. Deletion vectors go by REORG TABLE … "
+        "APPLY (PURGE), a change data feed comes by delta.enableChangeDataFeed, from the next version on."
     )
 
 

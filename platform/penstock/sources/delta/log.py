@@ -94,11 +94,15 @@ class DeltaLog:
             return None
         try:
             with self.files.open(name) as file:
-                return [json.loads(line) for line in file.read().splitlines() if line.strip()]
+                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
         except FileVanished:
             return None
         except ValueError as why:
             raise TableUnreadable(f"version {version} has an entry that is no JSON", where=self.where) from why
+        # Each commit does something: an entry without an action is what a power cut left of one, with all its rows.
+        if not actions or not all(isinstance(action, dict) and _has_bodies(action) for action in actions):
+            raise TableUnreadable(f"version {version} has an entry that is damaged", where=self.where)
+        return actions
 
     def table(self, version: int) -> Table | None:
         """Return metadata and protocol as of a version, None where the log does not reach back so far."""
@@ -167,6 +171,10 @@ class DeltaLog:
         column = table.column(member).combine_chunks()
         rows = column.filter(pc.is_valid(column)).to_pylist()
         return [{key: _plain(value) for key, value in row.items() if value is not None} for row in rows]
+
+
+def _has_bodies(action: dict[str, Any]) -> bool:
+    return all(isinstance(body, dict) for body in action.values())
 
 
 def _plain(value: Any) -> Any:

@@ -137,6 +137,23 @@ def test_metadata_is_that_of_the_version(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("left", ["", "\n", "[]", "5", '{"add": 5}'], ids=["empty", "blank", "list", "number", "add"])
+def test_an_entry_that_is_damaged_is_no_version_without_rows(tmp_path: Path, left: str) -> None:
+    """Else its rows would be passed over, and never read when the entry is put back."""
+    written = Written(tmp_path)
+    written.commit(written.file(0))
+    written.commit(written.file(1))
+    reader = reader_of(tmp_path, start=version(0))
+    entry = tmp_path / "_delta_log" / f"{1:020}.json"
+    whole = entry.read_text()
+    entry.write_text(left)
+    with pytest.raises(TableUnreadable, match="version 1 has an entry that is damaged"):
+        read_all(reader)
+    entry.write_text(whole)
+    assert k_of(read_all(reader_of(tmp_path, start=version(0)))[0]) == [0, 1]
+
+
 @pytest.mark.integration
 def test_a_table_on_hdfs_is_read_by_its_url(hdfs: HdfsServer, tmp_path: Path) -> None:
     """Its checkpoint, entries and files, and what is committed while it is followed."""
