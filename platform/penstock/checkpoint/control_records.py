@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from penstock import errors
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt, create_or_read
-from penstock.errors import CheckpointCorrupt, CommitUnknown, NotFound, StorageUnavailable
+from penstock.errors import CheckpointCorrupt, CommitUnknown, NotFound, PenstockError, StorageUnavailable
 
 STRIDES = (64, 4_096, 262_144)
 """A record every five seconds for a year leaves some two hundred files; a part of the format."""
@@ -34,6 +35,19 @@ class NumberedRecord:
     def text(self) -> str:
         """Return the body as JSON, for models that read it strictly."""
         return json.dumps(self.body)
+
+
+def error_body(error: PenstockError) -> dict[str, Any]:
+    """Return what an answer says of an error: `code`, `what` and `where`."""
+    return {"code": error.code, "what": error.what, "where": error.where}
+
+
+def error_in(body: Mapping[str, Any]) -> PenstockError:
+    """Return the error that an answer names; one of a code that this version does not know is a PenstockError."""
+    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError))
+    kind: type[PenstockError] = {kind.code: kind for kind in kinds}.get(str(body["code"]), PenstockError)
+    where = body.get("where")
+    return kind(str(body["what"]), where=None if where is None else str(where))
 
 
 class Records:

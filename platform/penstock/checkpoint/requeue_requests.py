@@ -4,7 +4,8 @@
 
 - a request: `{"request": ID, "source": NAME, "from_batch": N or null, "by": WHO}`
 - its answer, by the driver: `{"answer": ID, "batch": N or null, "rows": N}`, where `batch` is the last batch that took
-  rows of it, or `{"answer": ID, "code": …, "what": …}` for a request that cannot be carried out
+  rows of it, or `{"answer": ID, "code": …, "what": …, "where": …}` for a request that cannot be carried
+  out
 
 A request stays until it is answered, so it waits for a driver as long as need be. Two with one id are one request.
 Imports nothing that is slow to load.
@@ -17,8 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import errors
-from penstock.checkpoint.control_records import Records
+from penstock.checkpoint.control_records import Records, error_body, error_in
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError, RequeueRefused
 
@@ -75,7 +75,7 @@ class RequeueRequests:
         for record in reversed(self._bodies()):
             if record.get("answer") == request:
                 if "code" in record:
-                    raise _error(record)
+                    raise error_in(record)
                 return RequeueAnswer(rows=int(record["rows"]), batch=record["batch"])
         return None
 
@@ -96,7 +96,7 @@ class RequeueRequests:
             if self.answer(request) is None:
                 self._records.put({"answer": request, "batch": outcome.batch, "rows": outcome.rows})
             return
-        self._records.put({"answer": request, "code": outcome.code, "what": outcome.what})
+        self._records.put({"answer": request, **error_body(outcome)})
 
     def _bodies(self) -> list[dict[str, Any]]:
         return [record.body for record in self._records.recent(_KEEP)]
@@ -108,9 +108,3 @@ def _request(record: Mapping[str, Any]) -> Requeue | None:
     if not (isinstance(name, str) and isinstance(source, str) and (since is None or type(since) is int)):
         return None
     return Requeue(id=name, source=source, from_batch=since)
-
-
-def _error(record: Mapping[str, Any]) -> PenstockError:
-    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError))
-    kind: type[PenstockError] = {kind.code: kind for kind in kinds}.get(str(record["code"]), PenstockError)
-    return kind(str(record["what"]))

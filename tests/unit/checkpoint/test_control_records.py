@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_format import forged
 
-from penstock.checkpoint.control_records import STRIDES, Records
+from penstock.checkpoint.control_records import STRIDES, Records, error_body, error_in
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.numbered_files import Sequence
-from penstock.errors import CommitUnknown, FormatTooNew, PathEscapes, StorageUnavailable
+from penstock.errors import CommitUnknown, FormatTooNew, PathEscapes, PenstockError, StorageUnavailable
 
 
 def records(store: MemoryStore | FaultyStore, **other: object) -> Records:
@@ -226,3 +227,13 @@ def test_behind_a_damaged_record_the_newest_that_is_left_is_found() -> None:
     newest = mine.newest()
     assert newest
     assert newest.seq == 8
+
+
+@pytest.mark.parametrize("error", [FormatTooNew("of a later version", where="a/b"), PathEscapes("..")])
+def test_an_answer_names_an_error_by_its_code(error: PenstockError) -> None:
+    """Who asked gets the same error; one of a code that is not known has its words all the same."""
+    body = json.loads(json.dumps(error_body(error)))
+    again = error_in(body)
+    assert (type(again), again.what, again.where) == (type(error), error.what, error.where)
+    unknown = error_in({**body, "code": "PEN-NEW-999"})
+    assert (type(unknown), unknown.what) == (PenstockError, error.what)

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock import errors
-from penstock.checkpoint.control_records import Records
+from penstock.checkpoint.control_records import Records, error_body, error_in
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
 from penstock.quality.held.decision_records import Decision, HeldDecision, ruling_of
@@ -73,7 +72,7 @@ class HeldAsks:
         for record in reversed(self._newest()):
             if record.get("answer") == ask:
                 if "code" in record:
-                    raise _error(record)
+                    raise error_in(record)
                 return ruling_of(record)
         return None
 
@@ -100,7 +99,7 @@ class HeldAsks:
         if isinstance(outcome, HeldDecision):
             body |= {"decision": outcome.decision.value, "rows": dict(outcome.rows), "done": outcome.done}
         else:
-            body |= {"code": outcome.code, "what": outcome.what, "where": outcome.where}
+            body |= error_body(outcome)
         self._records().put(body)
         self._answered.add(ask.id)
 
@@ -120,11 +119,3 @@ def _ask(record: Mapping[str, Any]) -> HeldAsk | None:
     if word not in {decision.value for decision in Decision}:
         return None
     return HeldAsk(id=name, batch=batch, decision=Decision(word), by=str(record.get("by", "")), at=at)
-
-
-def _error(record: Mapping[str, Any]) -> PenstockError:
-    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError))
-    known = {kind.code: kind for kind in kinds}
-    where = record.get("where")
-    kind: type[PenstockError] = known.get(str(record["code"]), PenstockError)
-    return kind(str(record["what"]), where=None if where is None else str(where))
