@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -52,6 +53,16 @@ def test_one_object_is_one_row() -> None:
     """As senders of single events have it."""
     assert BODIES(JSON, b'{"k": 5}', None)["k"].to_pylist() == [5]
     assert BODIES(LINES, b"", None).num_rows == BODIES(JSON, b"[]", None).num_rows == 0
+
+
+@pytest.mark.parametrize("kind", [LINES, JSON])
+def test_a_number_keeps_all_its_digits(kind: str) -> None:
+    """A double has 17 of them, and a decimal up to 38."""
+    text = "12345678901234567890.1234567891"
+    bodies = Bodies(Json("x decimal(38, 10)"), pa.schema([("x", pa.decimal128(38, 10))]), ())
+    assert bodies(kind, b' {"x": %s}' % text.encode(), None)["x"].to_pylist() == [Decimal(text)]
+    if kind == JSON:
+        assert bodies(kind, b'\n[{"x": %s}, 5]' % text.encode(), None)["x"].to_pylist() == [Decimal(text), None]
 
 
 @pytest.mark.parametrize(
