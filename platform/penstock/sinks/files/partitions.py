@@ -71,7 +71,8 @@ def _text(value: pa.Scalar, column: str) -> str:
     if isinstance(plain, bool):
         return str(plain).lower()
     name = _quoted(str(plain)) or NULL
-    if "\0" in name or len(f"{_quoted(column)}={name}".encode()) > _LONGEST:
+    # A text that says null: readers would take it for one.
+    if plain == NULL or "\0" in name or len(f"{_quoted(column)}={name}".encode()) > _LONGEST:
         raise SinkValueRefused(f"column {column!r} names folders, and has {plain!r:.60}, which no folder can be named")
     return name
 
