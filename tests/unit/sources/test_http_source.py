@@ -104,6 +104,14 @@ def test_rows_know_their_request() -> None:
     assert table.select(["_request", "_row"]).to_pylist() == [{"_request": "r7", "_row": n} for n in (0, 1)]
 
 
+def test_requests_without_an_id_are_not_one_request() -> None:
+    """Deduplication by id and row would drop all of them but the first, which were answered with 200."""
+    bodies = Bodies(Json("k long, s string"), SCHEMA, ("_request", "_row"))
+    ids = [bodies(LINES, b'{"k": 1}\n{"k": 2}', none)["_request"].to_pylist() for none in (None, "", None)]
+    assert [len({*rows}) for rows in ids] == [1, 1, 1]
+    assert len({rows[0] for rows in ids} - {None, ""}) == 3
+
+
 @pytest.mark.spark
 def test_a_source_opens_with_a_receiver_on_loopback(spark: object) -> None:
     """Unless it says another address."""
