@@ -224,11 +224,18 @@ def _millis(epoch: datetime) -> Plain:
     return millis
 
 
+def _uuid_text(value: str) -> str:
+    if str(UUID(value)) != value.lower():
+        raise ValueError(f"{value!r} is no UUID as text")
+    return value
+
+
 _PLAIN: Mapping[tuple[str, str | None], Plain] = {
     ("long", "timestamp-micros"): lambda value: (value - _EPOCH) // _MICRO,
     ("long", "timestamp-millis"): _millis(_EPOCH),
     ("long", "local-timestamp-micros"): lambda value: (value - _LOCAL_EPOCH) // _MICRO,
     ("long", "local-timestamp-millis"): _millis(_LOCAL_EPOCH),
     ("int", "date"): lambda value: (value - _DAY_0).days,
+    ("string", "uuid"): _uuid_text,
     ("fixed", "uuid"): lambda value: UUID(value).bytes,
 }

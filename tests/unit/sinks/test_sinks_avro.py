@@ -122,6 +122,8 @@ WRONG: dict[str, tuple[str, Any, pa.DataType]] = {
     "too many digits": ("cents", Decimal("100000000.00"), pa.decimal128(12, 2)),
     "too fine a decimal": ("price", Decimal("0.001"), pa.decimal128(12, 3)),
     "no UUID": ("short", "x", pa.string()),
+    "a text that is no UUID": ("key", "x", pa.string()),
+    "a UUID without dashes": ("key", "0b0e2a7e000040008000000000000001", pa.string()),
     "a number in a list": ("many", [2**40], pa.list_(pa.int64())),
     "a time of which Python has none": ("exact", 2**62, pa.int64()),
 }  # fmt: skip
