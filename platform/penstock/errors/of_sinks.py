@@ -79,8 +79,9 @@ class SinkSchemaMismatch(SinkError, ValueError):
 
     code = "PEN-SNK-003"
     remedy = (
-        "Give the table the stream's columns again (RESTORE TABLE restores what it had), or write to a new one. "
-        "Skip the rows that were committed for the old one with `penstock sinks JOB skip SINK`, which counts them."
+        "Make the columns of the stream and those of the target agree (RESTORE TABLE gives a Delta table back what it "
+        "had), or write to a new target. Skip the rows that were committed for the old one with "
+        "`penstock sinks JOB skip SINK`, which counts them."
     )
     exit_code = EXIT_PERSON
 
