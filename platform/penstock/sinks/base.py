@@ -263,10 +263,11 @@ class ReadableSink(Sink):
     """A sink that gives back what it shows, so that quarantined rows can be sent through again."""
 
     @abstractmethod
-    def read_batches(self, batches: range) -> pa.Table:
+    def read_batches(self, batches: range, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the published rows whose column `_batch` is in a range, in any order; none where nothing was.
 
-        Called on the driver between batches. Raises SinkError by name for a target that cannot be read.
+        `columns` are those to read, None for all. Called on the driver between batches. Raises SinkError by name for a
+        target that cannot be read.
         """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,15 +41,14 @@ class MemorySink(ReadableSink):
         fits = (key for key in self.batches if app in (None, key[0]) and batch in (None, key[1]))
         return [row for key in sorted(fits, key=lambda key: key[1]) for row in self.batches[key].to_pylist()]
 
-    def read_batches(self, batches: range) -> pa.Table:
+    def read_batches(self, batches: range, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of quarantines of these batches."""
-        kept = [self.batches[key] for key in sorted(self.batches, key=lambda key: key[1])]
+        kept = [rows for _, rows in sorted(self.batches.items(), key=lambda item: item[0][1])]
         if not kept:
-            return pa.table({"_batch": pa.array([], pa.int64())})
+            return pa.table({name: pa.nulls(0) for name in columns or ("_batch",)})
         rows = pa.concat_tables(kept)
-        return rows.filter(
-            pc.and_(pc.greater_equal(rows["_batch"], batches.start), pc.less(rows["_batch"], batches.stop))
-        )
+        within = pc.and_(pc.greater_equal(rows["_batch"], batches.start), pc.less(rows["_batch"], batches.stop))
+        return rows.filter(within).select(rows.column_names if columns is None else list(columns))
 
     def continue_from(self, other: MemorySink) -> None:
         """Become the same table as the sink of an earlier job: each shows the rows of both from now on."""

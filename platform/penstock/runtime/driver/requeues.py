@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -132,13 +133,17 @@ class RequeueService(Listener):
 
     def _taken(self, source: SourceNode, mark: Requeued, batch: int) -> dict[str, Any]:
         """Read rows of the quarantine, write them to a file, and return what the Offsets say of them."""
-        rows = self._quarantined(source, range(mark.next, mark.until))
+        sink, places = self._sink_of(source), _Places(self._name_column(source), source.name)
+        # The places alone: a quarantine may have far more rows than memory, of which a batch takes some.
+        newest = places.newest(sink.read_batches(range(mark.next, mark.until), places.columns))
         end = mark.until
-        if rows.num_rows > self.most:
-            batches = rows["_batch"].to_numpy()
+        if newest.num_rows > self.most:
+            batches = np.sort(newest["_batch"].to_numpy())
             cut = max(int(batches[self.most]), int(batches[0]) + 1)
             end = cut if batches[-1] >= cut else mark.until
-            rows = rows.filter(pc.less(rows["_batch"], cut))
+        rows = newest
+        if newest.num_rows:
+            rows = places.rows(sink.read_batches(range(mark.next, end)), newest)
         taken = {
             "command": mark.command,
             "next": end,
@@ -156,8 +161,8 @@ class RequeueService(Listener):
         (folder / name).create(data)
         return {**taken, "file": name, "checksum": checksum}
 
-    def _quarantined(self, source: SourceNode, batches: range) -> pa.Table:
-        """Return rows of the quarantine, by batch, each partition and position once; raises RequeueRefused."""
+    def _sink_of(self, source: SourceNode) -> ReadableSink:
+        """Return the sink that has the quarantine of a source as it is; raises RequeueRefused."""
         stream = self.graph.quarantine_stream(source.name)
         sinks = [] if stream is None else [n for n in self.graph.children(stream) if isinstance(n, SinkNode)]
         if not isinstance(self.readers[source.name], SplitReader):
@@ -165,13 +170,7 @@ class RequeueService(Listener):
         sink = next((node.sink for node in sinks if isinstance(node.sink, ReadableSink)), None)
         if sink is None:
             raise RequeueRefused(f"no sink that can be read has the quarantine of source {source.name!r} as it is")
-        rows = sink.read_batches(batches)
-        rows = rows.filter(pc.equal(rows["_source"], source.name))
-        rows = rows.sort_by([("_batch", "ascending"), ("_partition", "ascending"), ("_position", "ascending")])
-        name = self._name_column(source)
-        partitions = rows["_partition" if name is None else name].to_pylist()
-        newest = {key: i for i, key in enumerate(zip(partitions, rows["_position"].to_pylist(), strict=True))}
-        return rows.take(pa.array(sorted(newest.values()), pa.int64()))
+        return sink
 
     def _name_column(self, source: SourceNode) -> str | None:
         """Return the column of a quarantine that names partitions, None where their numbers do."""
@@ -222,3 +221,43 @@ class RequeueService(Listener):
                     file.remove()
         except (PenstockError, OSError) as why:
             log.warning("requeue.not_swept", reason=str(why))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The places of a source's rows in quarantine: partition and position, of which the newest batch counts.
+
+    `name` is the column that names partitions, None where their numbers do.
+    """
+
+    name: str | None
+    source: str
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that tell places."""
+        return ["_source", *self._keys, "_batch"]
+
+    @property
+    def _keys(self) -> list[str]:
+        return [self.name or "_partition", "_position"]
+
+    def newest(self, rows: pa.Table) -> pa.Table:
+        """Return each place once, with the newest `_batch` that has it."""
+        own = self._own(rows)
+        if not own.num_rows:
+            return own
+        return own.group_by(self._keys).aggregate([("_batch", "max")]).rename_columns([*self._keys, "_batch"])
+
+    def rows(self, rows: pa.Table, newest: pa.Table) -> pa.Table:
+        """Return the rows of places in their newest batch, by batch, partition and position, one of each place."""
+        own = self._own(rows)
+        own = own.sort_by([("_batch", "ascending"), ("_partition", "ascending"), ("_position", "ascending")])
+        keys = [*self._keys, "_batch"]
+        numbered = own.select(keys).append_column("_row", pa.array(np.arange(own.num_rows)))
+        wanted = numbered.join(newest.select(keys), keys, join_type="left semi")
+        last = wanted.group_by(keys).aggregate([("_row", "max")])["_row_max"]
+        return own.take(pa.array(np.sort(last.to_numpy())))
+
+    def _own(self, rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.equal(rows["_source"], self.source)) if rows.num_rows else rows

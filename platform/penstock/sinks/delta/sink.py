@@ -142,14 +142,15 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
         with named_errors(self.path):
             return put_back(Path(self.path).resolve(), target, version, slot=slot, newest=newest)
 
-    def read_batches(self, batches: range) -> pa.Table:
+    def read_batches(self, batches: range, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of the newest version; files without rows of these batches are not read."""
         with named_errors(self.path):
             table = load(Path(self.path))
             if table is None:
                 raise SinkError("there is no Delta table to read", where=str(self.path))
+            within = [("_batch", ">=", batches.start), ("_batch", "<", batches.stop)]
             try:
-                return table.to_pyarrow_table(filters=[("_batch", ">=", batches.start), ("_batch", "<", batches.stop)])
+                return table.to_pyarrow_table(columns=None if columns is None else list(columns), filters=within)
             except pa.ArrowInvalid as why:
                 raise _damaged(why, self.path) from why
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -154,7 +155,7 @@ def test_a_table_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch
     world.run(positions=[0])
     request = world.requests.ask("rows", from_batch=None, by="t")
 
-    def away(batches: range) -> pa.Table:
+    def away(batches: range, columns: object = None) -> pa.Table:
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patched:
@@ -172,7 +173,7 @@ def test_a_request_that_fails_half_way_is_tried_once_a_second(tmp_path: Path, mo
     world.requests.ask("rows", from_batch=None, by="t")
     world.run()
 
-    def away(batches: range) -> pa.Table:
+    def away(batches: range, columns: object = None) -> pa.Table:
         nonlocal tries
         tries += 1
         raise StorageUnavailable("away")
@@ -181,6 +182,39 @@ def test_a_request_that_fails_half_way_is_tried_once_a_second(tmp_path: Path, mo
     for _ in range(20):
         assert world.service.plan(world.commit(world.batch), world.batch + 1) == {}
     assert tries == 1
+
+
+def test_a_batch_reads_no_more_texts_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F75: a quarantine may have more rows than memory; of those for later batches only the places are read."""
+    world, read, of = World(tmp_path, most=2), list[tuple[range, bool]](), MemorySink.read_batches
+    for place in range(5):
+        world.run(positions=[2 * place, 2 * place + 1])
+    world.requests.ask("rows", from_batch=None, by="t")
+
+    def noted(sink: MemorySink, batches: range, columns: Sequence[str] | None = None) -> pa.Table:
+        read.append((batches, columns is None))
+        return of(sink, batches, columns)
+
+    monkeypatch.setattr(MemorySink, "read_batches", noted)
+    for _ in range(5):
+        world.run()
+    assert [(batches.start, batches.stop) for batches, whole in read if whole] == [
+        (0, 2),
+        (2, 3),
+        (3, 4),
+        (4, 5),
+        (5, 6),
+    ]
+    assert world.sent == list(range(10))
+
+
+def test_a_quarantine_without_rows_has_none_to_send(tmp_path: Path) -> None:
+    """Also a sink in memory that was never written to."""
+    world = World(tmp_path)
+    world.sink.batches.clear()
+    request = world.requests.ask("rows", from_batch=None, by="t")
+    assert world.plan() == {}
+    assert world.requests.answer(request) == RequeueAnswer(rows=0, batch=None)
 
 
 @pytest.mark.fault("F08", "F72")
