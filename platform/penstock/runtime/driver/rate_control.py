@@ -107,7 +107,8 @@ class RateControl(Listener):
         """Learn from the batches of the log, so that a restart begins with the rate that was in force."""
         self._estimator, self._rate, self._began = self._new_estimator(), None, None
         if self._estimator is not None:
-            batches = [self._measured(commit) for commit in recovered.kept[-REMEMBERED:]]
+            kept = recovered.kept[-REMEMBERED:]
+            batches = [self._measured(commit) for commit in kept if not _sends_again(commit)]
             self._rate = replayed(self._estimator, batches)
             if isinstance(self._estimator, CostModel):
                 self._rate = self._estimator.adopt()
@@ -121,9 +122,13 @@ class RateControl(Listener):
         self._load = {"late_ms": round(late_ms, 3), **({"waiting": self._waiting} if self._live else {})}
 
     def on_batch_completed(self, commit: Commit) -> None:
-        """Learn from a batch; one that another driver began is not measured, because its time is not known."""
+        """Learn from a batch.
+
+        One that another driver began is not measured, because its time is not known. One that has sent quarantined
+        rows again is not either: its rows are not those of the sources alone.
+        """
         began, self._began = self._began, None
-        if self._estimator is None or began is None or began[0] != commit.batch:
+        if self._estimator is None or began is None or began[0] != commit.batch or _sends_again(commit):
             return
         _, monotonic, _ = began
         measured = Measurement(
@@ -163,6 +168,11 @@ class RateControl(Listener):
         seconds, before = self._estimator.interval_ms / 1_000, self._interval_ms / 1_000
         log.warning("rates.interval", seconds=seconds, before=before, fixed_ms=round(self._estimator.fixed_ms, 1))
         self._interval_ms = self._estimator.interval_ms
+
+
+def _sends_again(commit: Commit) -> bool:
+    """Return whether a batch has sent quarantined rows through again (decision 134)."""
+    return any(name.startswith("requeue:") and counts.get("read") for name, counts in commit.accounting.items())
 
 
 def _gc_share(commit: Commit) -> float:

@@ -119,6 +119,28 @@ def test_a_batch_that_another_driver_began_is_not_measured():
     assert control.pace().rate is None
 
 
+def test_a_batch_that_sends_quarantined_rows_again_teaches_nothing():
+    """Its time is that of 100,000 rows more: a rate by it would starve the sources, also after a restart."""
+    clock, policy = Clock(0), RatePolicy(estimator=CostModel)
+    control = control_of(clock, policy)
+    for batch in range(4):
+        run(control, clock, batch, rows=1_000, ms=100.0)
+    before = control.pace().rate
+    control.on_batch_submitted(offsets_of(4, clock.now))
+    clock.now += 5 * S
+    again = commit_of(4, clock.now, 10, ms=5_000.0)
+    again.accounting["requeue:s0"] = {"read": 100_000, "quarantined": 0, "passed": 100_000}
+    control.on_batch_completed(again)
+    assert control.pace().rate == before
+    kept = [commit_of(batch, batch * S, 1_000, ms=100.0) for batch in range(4)]
+    rates = []
+    for commits in (kept, [*kept, again]):
+        after = control_of(clock, policy)
+        after.on_takeover(SimpleNamespace(kept=commits))
+        rates.append(after.pace().rate)
+    assert rates[0] == rates[1]
+
+
 def test_a_job_without_an_interval_aims_at_the_target():
     """And is never late."""
     clock = Clock()
