@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fake_engine import Witness, make_driver, run_to_end, windowed_job
+from fake_engine import World as TableWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,8 @@ from penstock.checkpoint.log.entries import Requeued, SourceProgress
 from penstock.checkpoint.requeue_requests import RequeueAnswer, RequeueRequests
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import RequeueRefused, StorageUnavailable
+from penstock.errors import AccountingBroken, RequeueRefused, StorageUnavailable
+from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.next_batch import REQUEUE, REQUEUES
 from penstock.runtime.driver.requeues import RequeueService
 from penstock.runtime.tasks.routing import QUARANTINE_SCHEMA
@@ -245,6 +248,20 @@ def test_offsets_name_a_file_wherever_the_checkpoint_is(tmp_path: Path) -> None:
     world.requests.ask("rows", from_batch=None, by="t")
     file = world.plan()["rows"]["file"]
     assert (file, [path.name for path in (world.folder / REQUEUES).files()]) == (Path(file).name, [file])
+
+
+def test_tasks_get_the_file_where_the_checkpoint_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the folder of the driver that runs the batch, whoever has planned it; a row of it must be counted."""
+    driver = make_driver(
+        TableWorld(root=tmp_path, times=[1.0, 2.0]), Witness(), "first", graph=windowed_job(), settings=DriverSettings()
+    )
+    sent = {"command": "c", "next": 1, "until": 1, "rows": 1, "count": 1, "file": "a.arrow", "checksum": 0}
+    received, compute = list[Any](), driver.engine.compute
+    monkeypatch.setattr(driver.engine, "requeue", lambda commit, batch: {} if commit is None else {"numbers": sent})
+    monkeypatch.setattr(driver.engine, "compute", lambda facts: received.append(facts.requeued) or compute(facts))
+    with pytest.raises(AccountingBroken, match="1 rows of source 'numbers' were sent again and 0 were read"):
+        run_to_end(driver)
+    assert received[-1]["numbers"]["file"] == (LocalFolder(tmp_path) / REQUEUES / "a.arrow").address
 
 
 def test_a_source_that_spark_reads_is_refused(tmp_path: Path) -> None:
