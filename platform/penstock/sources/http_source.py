@@ -41,9 +41,9 @@ class Http(Source):
         token: What senders must send, as `Authorization: Bearer TOKEN`; at least 16 characters.
         schema: The columns, as Spark DDL. JSON is read as by `Json(schema)`.
         host: The address to listen on, by itself that of loopback. There is no TLS: put a proxy before any other.
-        with_columns: Columns of the request, which follow those of the schema: `_request` (the header `X-Request-Id`,
-            without it an id of its own) and `_row` (the number of the row in its request, from 0). Deduplication by
-            both drops what is sent again.
+        with_columns: Columns of the request, which follow those of the schema: `_request` (the header `X-Request-Id`)
+            and `_row` (the number of the row in its request, from 0). Deduplication by both drops what is sent again.
+            A request without the header has an id of its own.
         max_body: The most bytes of a body.
         at_once: How many requests may wait for their rows to be durable. Others get 503, with Retry-After.
         block_interval: How long rows wait at most until they become a block.
