@@ -152,13 +152,15 @@ class Bodies:
 
     def document(self, body: bytes) -> pa.Table:
         """Return the rows of an array of objects, or of one object."""
-        is_array = body.lstrip().startswith(b"[")
         try:
             # As they were written: read and written anew, a decimal would lose its last digits.
-            objects = msgspec.json.decode(body, type=list[msgspec.Raw] if is_array else msgspec.Raw)
+            if body.lstrip().startswith(b"["):
+                objects = msgspec.json.decode(body, type=list[msgspec.Raw])
+            else:
+                objects = [msgspec.json.decode(body, type=msgspec.Raw)]
         except (ValueError, RecursionError) as why:
             raise BadBody(f"no JSON: {why}") from why
-        return self.records([bytes(value) for value in (objects if is_array else [objects])])
+        return self.records([bytes(value) for value in objects])
 
     def arrow(self, body: bytes) -> pa.Table:
         """Return the rows of an Arrow stream."""
