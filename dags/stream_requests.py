@@ -1,4 +1,4 @@
-"""A DAG for each request of a stream: stop, drain, suspend, resume, limit, save, release and discard held batches."""
+"""A DAG for each request of a stream: stop, drain, suspend, resume, limit, save, requeue, held batches."""
 
 from penstock.airflow import request_dags
 

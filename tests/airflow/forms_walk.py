@@ -12,6 +12,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from supervised_project import Yard
 
 from penstock.checkpoint.log.entries import Restore
+from penstock.checkpoint.requeue_requests import RequeueRequests
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.rates.limits import Limits
 from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Phase
@@ -28,6 +30,7 @@ PICKS = {
     DAGS[Request.SAVE]: {"job": "orders", "name": "friday"},
     DAGS[Request.RELEASE]: {"job": "orders", "batch": "7"},
     DAGS[Request.DISCARD]: {"job": "orders", "batch": "7"},
+    DAGS[Request.REQUEUE]: {"job": "orders", "source": "orders"},
 }
 """What each form asks a person for; all else stays as the form opens."""
 
@@ -119,6 +122,7 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     assert [(r.saved, r.command.split("/")[1]) for r in yard.entries(Restore)] == [("friday", back)]
     refused(walk)
     decided(walk)
+    requeued(walk)
     walk.obeys(Request.SUSPEND, Phase.SUSPENDED)
     walk.obeys(Request.RESUME, Phase.RUNNING)
     limits = airflow.trigger(DAGS[Request.LIMITS], job="orders", rows=50_000)
@@ -161,6 +165,15 @@ def decided(walk: Walk) -> None:
     assert not {first, second} & {*held(yard)}
     assert yard.totals() == [row for row in expected_totals() if row[1].minute < 2]
     assert yard.stream().phase is Phase.RUNNING
+
+
+def requeued(walk: Walk) -> None:
+    """See a request to send quarantined rows again reach the driver, which has none; the driver goes on."""
+    run = walk.send(DAGS[Request.REQUEUE])
+    assert walk.done(DAGS[Request.REQUEUE], run) == "success", walk.airflow.log(DAGS[Request.REQUEUE], run, "requeue")
+    requests = RequeueRequests(LocalStore(walk.yard.root / "checkpoints"), "orders")
+    walk.yard.until(lambda _: not requests.open())
+    assert walk.yard.stream().phase is Phase.RUNNING
 
 
 def held(yard: Yard) -> list[int]:

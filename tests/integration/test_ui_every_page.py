@@ -55,7 +55,7 @@ ORIGIN = "/jobs/orders"
 PAGES = {
     "streams": "/", "streams-none": "/?job=zzz", "job": ORIGIN, "job-failed": "/jobs/failed", "job-empty": "/jobs/empty", "job-damaged": "/jobs/damaged",
     "restart": "/jobs/orders/restart?start=batch=2&rows=100&note=seen", "restart-refused": "/jobs/orders/restart?start=batch=99", "restart-anew": "/jobs/orders/restart?start=empty",
-    "ask-stop": "/jobs/orders/ask/stop", "ask-save": "/jobs/orders/ask/save", "ask-limits": "/jobs/orders/ask/limits", "ask-release": "/jobs/orders/ask/release?batch=2",
+    "ask-stop": "/jobs/orders/ask/stop", "ask-save": "/jobs/orders/ask/save", "ask-limits": "/jobs/orders/ask/limits", "ask-requeue": "/jobs/orders/ask/requeue", "ask-release": "/jobs/orders/ask/release?batch=2",
     "ask-gone": "/jobs/empty/ask/drain", "reports": "/reports", "report-history": "/reports/orders/index.html", "report-run": "/reports/orders/runs/r1.html",
     "report-docs": "/reports/orders/docs/index.html", "report-none": "/reports/orders/runs/none.html", "no-job": "/jobs/nothing", "broken": "/jobs/broken", "login": "/closed/jobs/orders",
 }  # fmt: skip

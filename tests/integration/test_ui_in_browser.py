@@ -19,7 +19,7 @@ from project_samples import make_project
 from selenium.webdriver import ActionChains
 from ui_site import NOW, SECOND, Site
 
-from penstock.checkpoint.log.entries import ManifestRef, StagedFile
+from penstock.checkpoint.log.entries import ManifestRef, SourceProgress, StagedFile
 from penstock.cli.ui import listen
 from penstock.rates.limits import Limits
 from penstock.runtime.process.project import find_project
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.sample(4, of="pages in a browser")
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
+SOURCES = {"orders": SourceProgress(position={}, partitions={}, ended=False)}
 
 
 PARAMS = """
@@ -78,7 +79,9 @@ def site(tmp_path_factory):
     manifest = filled.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
-    filled.batches(6, staged={"totals": [FILE]}, held={"totals": [FILE]}, state=STATE, watermarks_out={"minutely": NOW})
+    facts = {"staged": {"totals": [FILE]}, "held": {"totals": [FILE]}, "state": STATE, "sources": SOURCES}
+    totals = {"source:orders": {"read": 9, "quarantined": 2}}
+    filled.batches(6, **facts, totals=totals, watermarks_out={"minutely": NOW})
     return filled
 
 
@@ -227,7 +230,7 @@ def test_beginning_anew_is_sent_as_such(url, airflow, browser, screen):
 
 REQUESTS = [
     ("stop", {}), ("drain", {}), ("suspend", {}), ("limits", {"rows": 700, "max_rate": 50, "max_rate_per_partition": None, "paused": False}), ("save", {"name": "friday"}),
-    ("release", {"batch": 0}), ("discard", {"batch": 0}),
+    ("release", {"batch": 0}), ("discard", {"batch": 0}), ("requeue", {"source": "orders", "from_batch": None}),
 ]  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from penstock.airflow.request_operators import (
     DrainStream,
     LimitStream,
     ReleaseHeld,
+    RequeueRows,
     ResumeStream,
     SaveCheckpoint,
     StopStream,
@@ -264,6 +265,7 @@ _ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
     Request.SAVE: (SaveCheckpoint, "Names the newest checkpoint of a stream (a savepoint), so that it is kept."),
     Request.RELEASE: (ReleaseHeld, "Publishes a batch that a gate holds back."),
     Request.DISCARD: (DiscardHeld, "Drops a batch that a gate holds back. This cannot be undone."),
+    Request.REQUEUE: (RequeueRows, "Sends the quarantined rows of a source through the job again, each once."),
 }
 
 
@@ -280,8 +282,8 @@ def _request_dag(request: Request, project: str, jobs: list[str], placing: Airfl
     fields = _fields(request)
     with new_dag(DAGS[request], about, {"job": job_param(jobs), **fields}, defaults=commands(placing)) as dag:
         arguments: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in ("job", *fields)}
-        if "batch" in fields:  # 0 is one
-            arguments["batch"] = "{{ params.batch }}"
+        for number in {"batch", "from_batch"} & fields.keys():  # 0 is one
+            arguments[number] = f"{{{{ '' if params.{number} is none else params.{number} }}}}"
         arguments |= waits(placing) if issubclass(operator, AskingOperator) else {}
         operator(task_id=request.value, project=project, **arguments)
     return dag
@@ -311,5 +313,15 @@ def _fields(request: Request) -> dict[str, Param]:
         about = "The number of a held batch, as the page of the stream and `penstock held JOB list` show it."
         return {
             "batch": Param(type="integer", minimum=0, maximum=MOST_ROWS, title="Batch", description=about),
+        }
+    if request is Request.REQUEUE:
+        about = "A source of the job whose quarantine is written to a Delta table as it is."
+        return {
+            "source": Param(type="string", pattern=exactly(NAME), title="Source", description=about),
+            "from_batch": count_param(
+                "From batch",
+                "Send again what this batch and later ones quarantined; empty sends what was not sent yet.",
+                least=0,
+            ),
         }
     return {}

@@ -55,9 +55,9 @@ def job_param(jobs: list[str]) -> Param:
     return Param(type="string", enum=jobs, title="Job", description="The job of the stream.")
 
 
-def count_param(title: str, description: str, *, most: int = MOST_ROWS) -> Param:
-    """Return the field of a whole number from 1 on, which may stay empty."""
-    return Param(None, type=["null", "integer"], minimum=1, maximum=most, title=title, description=description)
+def count_param(title: str, description: str, *, least: int = 1, most: int = MOST_ROWS) -> Param:
+    """Return the field of a whole number from `least` on, which may stay empty."""
+    return Param(None, type=["null", "integer"], minimum=least, maximum=most, title=title, description=description)
 
 
 def rows_param(description: str = "The maximum of rows per batch for each source; empty keeps the limit.") -> Param:

@@ -1,4 +1,4 @@
-"""Operators that ask something of a stream that is there: stop, drain, suspend, resume, limits, save, held batches.
+"""Operators that ask something of a stream: stop, drain, suspend, resume, limits, save, held batches, requeue.
 
 Each request is one task with a log of its own, and counts once, however often it is tried or cleared.
 """
@@ -15,6 +15,7 @@ from penstock.airflow.awaiting import AskingOperator, StreamOperator
 from penstock.airflow.cli_process import PenstockOperator
 from penstock.airflow.command_context import asking, command_id, limits_of
 from penstock.airflow.operators import generation_of
+from penstock.graph.names import is_name
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import Command, CommandResult, Verb
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 __all__ = [
-    "DiscardHeld", "DrainStream", "LimitStream", "ReleaseHeld", "ResumeStream", "SaveCheckpoint", "StopStream",
-    "SuspendStream",
+    "DiscardHeld", "DrainStream", "LimitStream", "ReleaseHeld", "RequeueRows", "ResumeStream", "SaveCheckpoint",
+    "StopStream", "SuspendStream",
 ]  # fmt: skip
 
 _LIMITS = ("rows", "max_rate", "max_rate_per_partition", "paused")
@@ -159,3 +160,31 @@ class DiscardHeld(_HeldOperator):
     """Drop a held batch."""
 
     decision = "discard"
+
+
+class RequeueRows(PenstockOperator):
+    """Send the quarantined rows of a source through the job again; the driver takes them into its next batches.
+
+    `from_batch` sends again what that batch and later ones quarantined. With `wait` the task succeeds when the rows are
+    committed, and holds a worker slot until then. Returns {job, source, command, done}, and where done {rows, batch}.
+    """
+
+    template_fields: Sequence[str] = ("job", "project", "source", "from_batch")
+
+    def __init__(self, *, source: str, from_batch: int | str | None = None, wait: bool = False, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.source, self.from_batch, self.wait = source, from_batch, wait
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Leave the request, once however often the task is tried."""
+        if not is_name(self.source):  # a template may have made of it what the command takes for an option
+            raise AirflowFailException(f"{self.source!r} is not the name of a source")
+        number = "" if self.from_batch is None else str(self.from_batch).strip()
+        if number and not number.isdecimal():
+            raise AirflowFailException(f"{number!r} is not the number of a batch")
+        words = ["--source", self.source, "--command", command_id(context)]
+        words += ["--from-batch", number] if number else []
+        words += ["--wait"] if self.wait else []
+        answer = self._penstock("requeue", self.job, *words)[-1]
+        self.log.info("%s: quarantined rows of %s: %s", self.job, self.source, answer)
+        return answer

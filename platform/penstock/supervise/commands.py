@@ -37,7 +37,7 @@ class Request(Enum):
     """A request that is neither a start nor a restart, as Airflow's DAGs and the pages name it.
 
     `StreamControl.ask` makes the first five. `saving.save` names a checkpoint. `penstock held`, which loads the job,
-    releases and discards held batches (SEMANTICS 11.5).
+    releases and discards held batches (SEMANTICS 11.5). `penstock requeue` sends quarantined rows again.
     """
 
     STOP = "stop"
@@ -48,6 +48,7 @@ class Request(Enum):
     SAVE = "save"
     RELEASE = "release"
     DISCARD = "discard"
+    REQUEUE = "requeue"
 
 
 DAGS = {
@@ -59,11 +60,12 @@ DAGS = {
     Request.SAVE: "save_checkpoint",
     Request.RELEASE: "release_held_batch",
     Request.DISCARD: "discard_held_batch",
+    Request.REQUEUE: "requeue_rows",
 }
 """The DAG of each request.
 
 All take `job`, and `note` is of none. `limit_stream` takes `rows` (null for the configuration's), `save_checkpoint`
-takes `name`, the last two take `batch`.
+takes `name`, `requeue_rows` takes `source` and `from_batch`, the two for held batches take `batch`.
 """
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Phase
@@ -22,6 +23,7 @@ _SAYS = {
     Request.SAVE: "Gives the newest checkpoint a name (a savepoint), under which it is kept.",
     Request.RELEASE: "Publishes the rows that a gate has held back in this batch.",
     Request.DISCARD: "Drops the rows that a gate has held back in this batch. This cannot be undone.",
+    Request.REQUEUE: "Sends the quarantined rows of a source through the job again, each once, in its next batches.",
 }
 
 
@@ -29,7 +31,8 @@ _SAYS = {
 class Ask:
     """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
 
-    `rows` are the held rows by sink of the `batch` to decide, as far as the pages have read its Commit.
+    `rows` are the held rows by sink of the `batch` to decide, as far as the pages have read its Commit. `sources` are
+    those whose quarantine can be sent again.
     """
 
     request: Request
@@ -39,6 +42,7 @@ class Ask:
     field: str | None = None
     batch: int | None = None
     rows: Mapping[str, int] | None = None
+    sources: Sequence[str] = ()
 
     @property
     def word(self) -> str:
@@ -62,6 +66,8 @@ def possible(view: JobView) -> tuple[Request, ...]:
         requests.append(Request.RESUME)
     if view.newest is not None:
         requests.append(Request.SAVE)
+    if view.reading.status.totals is not None and view.reading.status.totals.quarantined:
+        requests.append(Request.REQUEUE)
     return (*requests, Request.LIMITS)
 
 
@@ -73,7 +79,9 @@ def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
     if request not in _DECIDES:
         field, words = _FIELDS.get(request, (None, []))
         line = shlex.join(["penstock", request.value, view.job]) + "".join(f" {word}" for word in words)
-        return Ask(request=request, dag=DAGS[request], says=_SAYS[request], command=line, field=field)
+        sources = [source.name for source in view.sources] if request is Request.REQUEUE else []
+        facts: dict[str, Any] = {"dag": DAGS[request], "says": _SAYS[request], "command": line, "field": field}
+        return Ask(request=request, sources=sources, **facts)
     held = [number for number in view.reading.status.held if str(number) == batch]
     if not held:
         return None
@@ -85,4 +93,5 @@ def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
 _FIELDS: dict[Request, tuple[str, list[str]]] = {
     Request.LIMITS: ("rows", ["--rows N --max-rate N --max-rate-per-partition N --pause"]),
     Request.SAVE: ("name", ["NAME"]),
+    Request.REQUEUE: ("source", ["--source NAME --from-batch N"]),
 }

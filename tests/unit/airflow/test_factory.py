@@ -123,7 +123,12 @@ def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
     """Airflow's form sends nothing while a field is empty that takes no null; no job is chosen for anybody."""
     dags, _ = read()
     for name, dag in dags.items():
-        beside = {"save_checkpoint": ["name"], "release_held_batch": ["batch"], "discard_held_batch": ["batch"]}
+        beside = {
+            "save_checkpoint": ["name"],
+            "release_held_batch": ["batch"],
+            "discard_held_batch": ["batch"],
+            "requeue_rows": ["source"],
+        }
         chosen = {"restart_from_checkpoint": ["checkpoint"], **{setting: ["job"] for setting in REQUESTS.values()}}
         assert dag["required"] == sorted([*chosen.get(name, []), *beside.get(name, [])])
 

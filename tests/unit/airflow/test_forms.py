@@ -26,6 +26,7 @@ def takes(param, *values):
 words = words_param(f"{NAME}={NAME}", title="t", description="d")
 print(json.dumps({
     "rows": takes(rows_param(), None, 1, 10**12, 10**12 + 1, 10**30, 0, -1, "7", 1.5),
+    "batch": takes(count_param("t", "d", least=0), None, 0, 10**12, -1, "7"),
     "note": takes(note_param(), None, "", "why", "x" * 500, "x" * 501, 7),
     "words": takes(words, None, [], ["a=b"], ["a=b", ""], ["a=b\n"], ["a=../b"], "a=b", ["a=b"] * 51),
     "name": takes(Param(type="string", pattern=exactly(NAME)), "friday", "friday\n", "Friday", "", None),
@@ -44,6 +45,7 @@ def accepted(tmp_path_factory):
 def test_a_number_has_a_least_and_a_most(accepted):
     """One that is too large for Airflow's own messages failed every try with an empty log (review 17.17)."""
     assert accepted["rows"] == [True, True, True, *[False] * 6]
+    assert accepted["batch"] == [True, True, True, False, False]
 
 
 @pytest.mark.fault("F63")

@@ -18,10 +18,10 @@ SCRIPT = """
 import json, os, sys, threading, time
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from penstock.airflow import CheckpointUpkeep, QualityReport
+from penstock.airflow import CheckpointUpkeep, QualityReport, RequeueRows
 
 def end(case):
-    kind = {"report": QualityReport, "upkeep": CheckpointUpkeep}[case["operator"]]
+    kind = {"report": QualityReport, "upkeep": CheckpointUpkeep, "requeue": RequeueRows}[case["operator"]]
     operator = kind(task_id="t", project=case["project"], python=case["python"], **{"job": "orders", **case["more"]})
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=case["map_index"])
     took = []
@@ -50,6 +50,7 @@ THREE = (
     f"echo '{MADE % ('failed', 5, 'true')}'; else echo '{MADE % ('passed', 2, 'false')}'; fi"
 )
 FAILED = f"echo '{MADE % ('failed', 3, 'false')}'"
+ASKED = {"job": "orders", "source": "taps", "command": "d/r/t", "done": False}
 SLEEPS = 'touch "$(dirname "$0")/begun"\nsleep 4 & wait $!\nsleep 1'
 CASES = {
     "three": ("report", THREE, {"more": {"check": "sane", "newest": ""}}),
@@ -58,6 +59,14 @@ CASES = {
     "a window failed": ("report", FAILED, {}),
     "a window failed, and fail": ("report", FAILED, {"more": {"fail": True}}),
     "read": ("upkeep", f"echo warning; echo '{json.dumps(READ)}'; echo '{json.dumps(TABLE)}'", {}),
+    "rows": ("requeue", f"echo '{json.dumps(ASKED)}'", {"more": {"source": "taps", "from_batch": ""}}),
+    "rows of batch 0": (
+        "requeue",
+        f"echo '{json.dumps(ASKED)}'",
+        {"more": {"source": "taps", "from_batch": 0, "wait": True}},
+    ),
+    "an option for a source": ("requeue", FAILED, {"more": {"source": "--help"}}),
+    "no number of a batch": ("requeue", FAILED, {"more": {"source": "taps", "from_batch": "-1"}}),
     "killed": ("upkeep", SLEEPS, {"kill": True}),
     "killed, and deaf": ("upkeep", f"trap '' TERM\n{SLEEPS}", {"kill": True}),
     "an option for a job": ("report", FAILED, {"more": {"job": "--help"}}),
@@ -110,12 +119,25 @@ def test_reports_are_made_until_nothing_waits(ended):
     assert not set(names_of(ended["another task"][3])) & set(names)
 
 
-@pytest.mark.parametrize("what", ["an option for a job", "a path for a job"])
+@pytest.mark.parametrize(
+    "what", ["an option for a job", "a path for a job", "an option for a source", "no number of a batch"]
+)
 def test_what_is_no_name_of_a_job_reaches_no_command(ended, what):
     """Whatever a template has made of a form: the task fails for good, and nothing was run."""
     kind, error, _, calls, _ = ended[what]
     assert (kind, calls) == ("hopeless", [])
-    assert "is not the name of a job" in error
+    noun = {"job": "name of a job", "source": "name of a source", "batch": "number of a batch"}[what.split()[-1]]
+    assert f"is not the {noun}" in error
+
+
+def test_rows_are_requeued_once_for_each_task(ended):
+    """The request has the id of the task, so a try again leaves no second one; a template's empty field asks for none."""
+    kind, answer, _, calls, project = ended["rows"]
+    command = "-m penstock requeue orders --source taps --command d/r/t"
+    end = f"--json --project {project}"
+    assert (kind, answer, calls) == ("said", ASKED, [f"{command} {end}"])
+    again = ended["rows of batch 0"]
+    assert again[3] == [f"{command} --from-batch 0 --wait --json --project {again[4]}"]
 
 
 @pytest.mark.sample(5)

@@ -11,7 +11,7 @@ from project_samples import make_project
 from typer.testing import CliRunner
 from ui_site import Site
 
-from penstock.checkpoint.log.entries import StagedFile
+from penstock.checkpoint.log.entries import SourceProgress, StagedFile
 from penstock.cli.main import app
 from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.supervise.commands import DAGS, Request
@@ -23,7 +23,9 @@ FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 @pytest.fixture
 def site(tmp_path):
     filled = Site(make_project(tmp_path / "project", rows=10))
-    filled.batches(2, held={"totals": [FILE]})
+    sources = {"orders": SourceProgress(position={}, partitions={}, ended=False)}
+    totals = {"source:orders": {"read": 9, "quarantined": 2}}
+    filled.batches(2, held={"totals": [FILE]}, sources=sources, totals=totals)
     return filled
 
 
@@ -35,15 +37,15 @@ def buttons(site, **more):
 
 @pytest.mark.parametrize(
     ("phase", "offered"),
-    [(Phase.RUNNING, {"stop", "drain", "suspend", "save"}), (Phase.BACKOFF, {"stop", "drain", "suspend", "save"}),
-     (Phase.SUSPENDED, {"resume", "save"}), (Phase.STOPPED, {"save"}), (Phase.FAILED, {"save"})],
+    [(Phase.RUNNING, {"stop", "drain", "suspend"}), (Phase.BACKOFF, {"stop", "drain", "suspend"}),
+     (Phase.SUSPENDED, {"resume"}), (Phase.STOPPED, set()), (Phase.FAILED, set())],
 )  # fmt: skip
 @pytest.mark.parametrize("mounted", [None, "/penstock"], ids=["alone", "in Airflow"])
 def test_what_can_be_asked_follows_how_the_stream_stands(site, phase, offered, mounted):
     """Nothing is offered that would be refused; limits and held batches stand where they are told (finding 7)."""
     site.stream(wish=Wish.RUN, phase=phase, generation=1)
     held = {f"{word}?batch={n}" for word in ("release", "discard") for n in (0, 1)}
-    assert buttons(site, mounted=mounted) == offered | held | {"limits"}
+    assert buttons(site, mounted=mounted) == offered | held | {"limits", "save", "requeue"}
 
 
 def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
@@ -72,6 +74,16 @@ def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     words = [word for word in words if word != "orders"]
     result = CliRunner().invoke(app, [*words[: 2 if decides else 1], "--help"])
     assert result.exit_code == 0, result.output
+
+
+def test_a_requeue_is_offered_where_a_source_has_quarantined_rows(site, tmp_path):
+    """By the names of the job's sources; elsewhere nothing is offered that would be refused."""
+    page = site.get("/jobs/orders/ask/requeue", mounted="/penstock").text
+    assert re.findall(r'<option value="(.*?)">', page) == ["orders"]
+    clean = Site(make_project(tmp_path / "clean", rows=10))
+    clean.batches(2, totals={"source:orders": {"read": 9, "quarantined": 0}})
+    assert "requeue" not in buttons(clean)
+    assert clean.get("/jobs/orders/ask/requeue").status_code == 404
 
 
 def test_what_cannot_be_asked_is_said(site):

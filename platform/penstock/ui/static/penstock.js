@@ -190,7 +190,7 @@
       event.preventDefault();
       button.disabled = true;
       const conf = { job: request.dataset.job };
-      for (const field of request.querySelectorAll("input[name]")) {
+      for (const field of request.querySelectorAll("input[name], select[name]")) {
         const number = field.type === "number" || "number" in field.dataset;
         if (field.type === "checkbox") conf[field.name] = field.checked;
         else conf[field.name] = number && field.value.trim() === "" ? null : number ? Number(field.value) : field.value;
