@@ -15,10 +15,12 @@ from avro_writing import record as record_of
 from deltalake import DeltaTable
 from harness_jobs import plain
 from registry_server import RegistryServer
+from test_requeued_rows import ask, requests_of
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.entries import Offsets
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.requeue_requests import RequeueAnswer
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import (
     EXIT_RETRY,
@@ -248,6 +250,31 @@ def test_rows_in_quarantine_name_topic_partition_and_offset(kafka: Any, topic: s
     assert {(row["_topic_partition"], row["_position"], row["_reason"][:15]) for row in rows} == {
         (f"{first}-0", 1, "null event time"), (f"{second}-0", 0, "no JSON object "),
     }  # fmt: skip
+
+
+def test_undecodable_records_are_sent_again_to_corrected_code(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """Decision 134: with what the value says; it needs no record that is there still, and bytes fail again."""
+
+    def job(kind: str) -> Job:
+        made = Job("orders", partitions=1)
+        source = Kafka([topic], servers=kafka.address, format=Json(f"user {kind}, n int"), with_columns=["_offset"])
+        made.source("orders", source).write("rows", MemorySink())
+        made.quarantine("orders").write("bad", MemorySink())
+        return made
+
+    kafka.create(topic)
+    kafka.produce(topic, [b'{"user": "a", "n": 1}', b'{"user": 7, "n": 2}', b"\xff", None])
+    with Harness(job("string"), tmp_path / "root") as h:
+        h.batch()
+        kafka.delete_before(topic, 0, 4)
+        h.restart(job("int"))
+        request = ask(h, "orders")
+        h.batch()
+        assert [(row["user"], row["n"], row["_offset"]) for row in h.output()["rows"]] == [("a", 1, 0), (7, 2, None)]
+        again = [(row["_topic_partition"], row["_position"], row["_raw"]) for row in h.output()["bad"][3:]]
+        assert again == [(f"{topic}-0", 2, "\\xff"), (f"{topic}-0", 3, None)]
+        assert requests_of(h).answer(request) == RequeueAnswer(rows=3, batch=1)
+        assert h.commit().totals["requeue:orders"] == {"read": 3, "quarantined": 2, "passed": 1}
 
 
 def halved(records: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import test_export as exports
+import test_requeued_rows as requeues
 import test_snapshots_writer as data
 import test_state_functions_in_jobs as state
 import test_state_rewrite as restores
@@ -72,6 +73,11 @@ def test_10_3_the_table_on_hdfs_is_the_state_and_old_versions_go(tmp_path: Path)
         h.restore(snapshot=str(snapshot.version))
         assert snapshot.commit.batch < 6
         assert data.sorted_rows(h.state("step")) == states[snapshot.commit.batch]
+
+
+def test_10_5_a_requeue(tmp_path: Path) -> None:
+    """The rows that are sent lie in the checkpoint until their batch is published."""
+    requeues.test_a_crash_at_any_stage_doubles_and_loses_none(tmp_path, "CommitBatch", "after")
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folder_files import lines_of
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.requeue_requests import RequeueAnswer, RequeueRequests
 from penstock.errors import RequeueRefused
 from penstock.sinks import Delta, MemorySink
-from penstock.sources import MemorySource
+from penstock.sources import Files, Json, MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
@@ -71,6 +72,30 @@ def test_corrected_code_takes_the_quarantine_of_before_once(tmp_path: Path) -> N
         totals = h.commit().totals
         assert totals["requeue:rows"] == {"read": 2, "quarantined": 0, "passed": 2}
         assert totals["source:rows"] == {"read": 4, "quarantined": 2, "passed": 2}
+
+
+def test_lines_of_a_file_are_decoded_by_the_corrected_code(tmp_path: Path) -> None:
+    """Though the file may be gone; a line that fails again keeps the reason that names its file and line."""
+
+    def job(kind: str) -> Job:
+        made = Job("orders")
+        source = Files(tmp_path / "in", format=Json(f"k string, v {kind}"), settle=seconds(0), with_columns=["_path"])
+        made.source("rows", source).write("out", MemorySink())
+        made.quarantine("rows").write("bad", MemorySink())
+        return made
+
+    file = lines_of(tmp_path / "in" / "a", '{"k": "a", "v": 1}', '{"k": "b", "v": "2"}', "no JSON")
+    with Harness(job("int"), tmp_path / "checkpoints") as h:
+        before = [row["_reason"] for row in h.batch()["bad"]]
+        file.unlink()
+        h.restart(job("string"))
+        request = ask(h)
+        h.batch()
+        assert [(row["k"], row["v"], row["_path"]) for row in h.output()["out"]][1:] == [("b", "2", None)]
+        again = [row["_reason"] for row in h.output()["bad"]][2:]
+        assert again == [f"{before[1]} (requeued 1 time, first quarantined in batch 0)"]
+        assert str(file) in again[0]
+        assert requests_of(h).answer(request) == RequeueAnswer(rows=2, batch=1)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ERROR",
     "HIDDEN",
+    "PARTIAL",
     "PARTITION",
     "POSITION",
     "RAW",
@@ -84,6 +85,8 @@ ERROR = "_penstock_error"
 """string: why a record does not fit the schema, null for a good row."""
 RAW = "_penstock_raw"
 """string: the record as it came, for rows that go to quarantine, null for a good row."""
+PARTIAL = " (the text is not the whole record)"
+"""The end of an ERROR whose RAW is not the record as it came: a requeue makes no row of that text."""
 HIDDEN = (PARTITION, POSITION, ERROR, RAW)
 WATERMARK = "watermark"
 """The member of a position with the watermark that the source itself reports, microseconds since 1970.
@@ -122,7 +125,8 @@ class TaskReader(Protocol):
         A task calls it once for each split, in any order, on any executor, and again when Spark retries the task or
         another driver runs the batch. The same span gives the same rows in the same order each time. Each row is in
         exactly one split, and `splits` decides no more than which. POSITION rises in each partition from span to span.
-        A record that cannot be decoded is a row with ERROR and RAW, and null in all other columns.
+        A record that cannot be decoded is a row with ERROR and RAW, and null in all other columns. Where RAW is not all
+        of the record, ERROR ends with PARTIAL.
         It yields tables that fit into memory, and never one that it changes later. It writes nothing.
 
         Raises SourceChanged when the rows are not those of the span any more; any other error of the source by name.
@@ -132,7 +136,9 @@ class TaskReader(Protocol):
         """Return the rows of texts that were in RAW once, and for each what is wrong with it; None without a way to.
 
         Tasks call it for records that are sent through again from quarantine (decision 134), with the columns of the
-        reader's schema. It fails no record but by such an error, as `read` does. By default there is no way.
+        reader's schema. It fails no record but by such an error, as `read` does. Where the reason in quarantine ends
+        with that error, also with an empty one, the reason stays, which may name the file and the line.
+        By default there is no way.
         """
         return None
 

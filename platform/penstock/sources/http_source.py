@@ -17,11 +17,12 @@ from penstock.receivers.blocks import MOST_BYTES
 from penstock.receivers.http_push import BadBody, HttpPush
 from penstock.sources.base import ERROR, RAW, Source
 from penstock.sources.formats import Json
+from penstock.sources.formats.base import shown
 from penstock.sources.received import Encode, Receiving, ReceivingReader, refuse_cluster, refuse_settings
 from penstock.sources.received_tasks import StoredRows
 from penstock.sources.socket_source import as_they_are
 
-__all__ = ["Bodies", "Http"]
+__all__ = ["Bodies", "Http", "PostedRows"]
 
 METADATA = {"_request": pa.string(), "_row": pa.int32()}
 """What a row has beside its columns, by the names of `with_columns`."""
@@ -108,10 +109,27 @@ class Http(Source):
             Receiving(
                 receiver, receivers=1, encode=as_they_are, interval=self.block_interval.seconds, most=self.block_bytes
             ),
-            StoredRows(schema),
+            PostedRows(schema, form, columns),
             on_bad_record=self.on_bad_record,
             splits=self.splits,
         )
+
+
+@dataclass(frozen=True)
+class PostedRows(StoredRows):
+    """Rows that were made to fit when they came; `columns` are those of a body, without those of the request."""
+
+    form: Json
+    columns: pa.Schema
+
+    def decoded(self, texts: Sequence[str]) -> tuple[pa.Table, list[str | None]]:
+        """Return the rows of JSON objects; what a row has of its request is null."""
+        made = self.form.decode([text.encode() for text in texts], self.columns)
+        rows = made.rows
+        for field_ in self.schema:
+            if field_.name not in rows.column_names:
+                rows = rows.append_column(field_, pa.nulls(len(texts), field_.type))
+        return rows.select(self.schema.names), [None] * len(texts) if made.errors is None else made.errors.to_pylist()
 
 
 @dataclass(frozen=True)
@@ -139,12 +157,11 @@ class Bodies:
         """Return the rows of JSON objects."""
         decoded = self.form.decode(values, self.schema)
         errors = [None] * len(values) if decoded.errors is None else decoded.errors.to_pylist()
-        raw = [
-            None if error is None else value.decode("utf-8", "backslashreplace")
-            for value, error in zip(values, errors, strict=True)
+        texts = [
+            (None, None) if error is None else shown(value, error) for value, error in zip(values, errors, strict=True)
         ]
-        rows = decoded.rows.append_column(ERROR, pa.array(errors, pa.string()))
-        return rows.append_column(RAW, pa.array(raw, pa.string()))
+        rows = decoded.rows.append_column(ERROR, pa.array([error for _, error in texts], pa.string()))
+        return rows.append_column(RAW, pa.array([text for text, _ in texts], pa.string()))
 
     def lines(self, body: bytes) -> pa.Table:
         """Return the rows of JSON lines; an empty line is none."""

@@ -27,7 +27,7 @@ from penstock.graph.policies import BadRecord
 from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
 from penstock.sources.base import Span, TaskReader, with_hidden
 from penstock.sources.formats import Decoded, Format
-from penstock.sources.formats.base import placed
+from penstock.sources.formats.base import placed, shown
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -308,8 +308,9 @@ class KafkaTaskReader(TaskReader):
             if self.on_bad_record is BadRecord.FAIL:
                 i, error = next((i, error) for i, error in enumerate(errors) if error is not None)
                 raise BadRecordFound(error, where=f"{at.range.topic}-{at.range.partition} at {offsets[i]}")
-            shown = [self._shown(value) if error else None for value, error in zip(values, errors, strict=True)]
-            raw = pa.array(shown, pa.string())
+            texts = list(map(self._shown, values, errors))
+            raw = pa.array([text for text, _ in texts], pa.string())
+            decoded = Decoded(table, pa.array([error for _, error in texts], pa.string()))
         for name in self.metadata:
             table = table.append_column(name, _METADATA_OF[name](messages, at.range))
         return with_hidden(table, at.range.index, offsets, decoded.errors, raw)
@@ -336,11 +337,11 @@ class KafkaTaskReader(TaskReader):
         decoded = self.decoder.decode(fit, self.schema)
         return placed(decoded.rows, decoded.errors, too_large)
 
-    def _shown(self, value: bytes | None) -> str | None:
-        """Return bytes as text that says each byte which is no UTF-8."""
-        if value is not None and len(value) > self.max_record:
-            value = value[:_MOST_SHOWN]
-        return None if value is None else value.decode("utf-8", "backslashreplace")
+    def _shown(self, value: bytes | None, error: str | None) -> tuple[str | None, str | None]:
+        """Return the text of a bad record and its error; of a good one neither."""
+        if value is None or error is None:
+            return None, error
+        return shown(value, error, most=_MOST_SHOWN if len(value) > self.max_record else None)
 
 
 def _headers(messages: list[Message], _: Range) -> pa.Array:

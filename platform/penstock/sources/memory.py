@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import uuid
 import weakref
@@ -29,6 +28,7 @@ from penstock.sources.base import (
     Waiting,
     with_hidden,
 )
+from penstock.sources.json_texts import rows_by_type
 from penstock.sources.records import arrow_schema, rows_to_table
 
 __all__ = ["MemorySource"]
@@ -272,5 +272,4 @@ class MemoryTaskReader(TaskReader):
 
     def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
         """Return rows that were fed, of which each text is JSON."""
-        table, errors, _ = rows_to_table([json.loads(text) for text in texts], schema)
-        return table, errors.to_pylist()
+        return rows_by_type(texts, schema)

@@ -15,6 +15,7 @@ from penstock.graph.policies import BadRecord
 from penstock.receivers.block_log import BlockLog
 from penstock.receivers.blocks import Place, rows_in
 from penstock.sources.base import ERROR, RAW, Span, TaskReader, with_hidden
+from penstock.sources.json_texts import rows_by_type
 from penstock.sources.records import cast_columns
 
 __all__ = ["BlocksInTask", "RowsOfBlock", "StoredRows", "blocks_of", "log_name"]
@@ -46,6 +47,10 @@ class RowsOfBlock(Protocol):
     def fitted(self, block: pa.Table) -> Fitted:
         """Return the rows, and for each an error and its raw text; None for both where all rows are good."""
 
+    def decoded(self, texts: Sequence[str]) -> tuple[pa.Table, list[str | None]] | None:
+        """Return the rows of raw texts, and for each what is wrong with it; by default there is no way."""
+        return None
+
 
 @dataclass(frozen=True)
 class StoredRows(RowsOfBlock):
@@ -69,6 +74,10 @@ class StoredRows(RowsOfBlock):
         else:
             rows = rows.cast(self.schema)
         return (rows, None, None) if errors.null_count == len(errors) else (rows, errors, raw)
+
+    def decoded(self, texts: Sequence[str]) -> tuple[pa.Table, list[str | None]] | None:
+        """Return the rows of JSON by column, as `store` would take them."""
+        return rows_by_type(texts, self.schema)
 
 
 @dataclass(frozen=True)
@@ -107,3 +116,7 @@ class BlocksInTask(TaskReader):
             first = place.number << _ROWS_A_BLOCK
             positions = pa.array(range(first, first + rows.num_rows), pa.int64())
             yield with_hidden(rows, index, positions, errors, raw)
+
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]] | None:
+        """Return what the form makes of texts."""
+        return self.form.decoded(texts)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from penstock.errors import ConfigError
+from penstock.sources.base import PARTIAL
 
 __all__ = ["arrow_schema", "cast_columns", "csv_parts", "in_micros", "rows_to_table"]
 
@@ -158,7 +159,9 @@ def cast_columns(table: pa.Table, schema: pa.Schema, *, where: str) -> Read:
     bad[list(errors)] = True
     good = pa.array(~bad)
     columns = [pc.if_else(good, c, pa.nulls(n, c.type)) for c in columns]
-    messages = pa.array([errors.get(i) for i in range(n)], pa.string())
+    # JSON has no bytes: what it has of a column of them is not what the column had.
+    partial = PARTIAL if any("binary" in str(kind) for kind in table.schema.types) else ""
+    messages = pa.array([f"{errors[i]}{partial}" if i in errors else None for i in range(n)], pa.string())
     raw: list[str | None] = [None] * n
     for i in errors:
         raw[i] = json.dumps({name: table[name][i].as_py() for name in table.column_names}, default=str)

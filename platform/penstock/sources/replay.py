@@ -41,6 +41,7 @@ from penstock.sources.base import (
     with_hidden,
 )
 from penstock.sources.external_sort import ROW, externally_sorted, pieces
+from penstock.sources.json_texts import rows_by_cast
 from penstock.sources.records import arrow_schema, cast_columns, csv_parts, in_micros
 from penstock.sources.sorted_copy import SortedCopy, copies_folder, hold, sweep, write_copy
 
@@ -215,6 +216,10 @@ class ReplayTaskReader(TaskReader):
             if copy is None:
                 raise SortedCopyDamaged("a sorted copy cannot be read", where=self.prepared)
             yield from copy.read(start, stop)
+
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
+        """Return the rows of JSON by column; of a record with too many fields or too few nobody knows the columns."""
+        return rows_by_cast(texts, schema)
 
 
 def _stamp(path: Path) -> dict[str, int]:

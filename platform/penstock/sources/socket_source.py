@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -12,9 +13,9 @@ from penstock.graph.durations import Duration, millis
 from penstock.graph.policies import BadRecord
 from penstock.receivers.receiver import Rows
 from penstock.receivers.socket_lines import SocketLines
-from penstock.sources.base import Source
+from penstock.sources.base import PARTIAL, Source
 from penstock.sources.formats import Format, Raw, Text
-from penstock.sources.formats.base import placed
+from penstock.sources.formats.base import placed, shown
 from penstock.sources.received import Receiving, ReceivingReader, refuse_cluster, refuse_settings
 from penstock.sources.received_tasks import Fitted, RowsOfBlock
 
@@ -104,11 +105,19 @@ class RecordRows(RowsOfBlock):
         values, bad = block["value"].to_pylist(), block["error"].to_pylist()
         good = [value for value, error in zip(values, bad, strict=True) if error is None]
         decoded = self.format.decode(good, self.schema)
+        # Of a line that was cut off, nobody knows the end.
+        bad = [None if error is None else f"{error}{PARTIAL}" for error in bad]
         decoded = placed(decoded.rows, decoded.errors, bad)
         if decoded.errors is None:
             return decoded.rows, None, None
-        raw = [
-            None if error is None else value.decode("utf-8", "backslashreplace")
+        texts = [
+            (None, None) if error is None else shown(value, error)
             for value, error in zip(values, decoded.errors.to_pylist(), strict=True)
         ]
-        return decoded.rows, decoded.errors, pa.array(raw, pa.string())
+        raw, errors = (pa.array(column, pa.string()) for column in zip(*texts, strict=True))
+        return decoded.rows, errors, raw
+
+    def decoded(self, texts: Sequence[str]) -> tuple[pa.Table, list[str | None]] | None:
+        """Return the rows of lines."""
+        made = self.format.decode([text.encode() for text in texts], self.schema)
+        return made.rows, [None] * len(texts) if made.errors is None else made.errors.to_pylist()

@@ -15,7 +15,7 @@ from penstock.runtime.inspect.explain import guarantees
 from penstock.sinks import MemorySink
 from penstock.sources import Http, Json
 from penstock.sources.base import ERROR, RAW
-from penstock.sources.http_source import Bodies
+from penstock.sources.http_source import Bodies, PostedRows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 BODIES = Bodies(Json("k long, s string"), SCHEMA, ())
@@ -110,6 +110,15 @@ def test_requests_without_an_id_are_not_one_request() -> None:
     ids = [bodies(LINES, b'{"k": 1}\n{"k": 2}', none)["_request"].to_pylist() for none in (None, "", None)]
     assert [len({*rows}) for rows in ids] == [1, 1, 1]
     assert len({rows[0] for rows in ids} - {None, ""}) == 3
+
+
+def test_a_row_is_decoded_from_its_text() -> None:
+    """Of a requeue; what a row has of its request is null."""
+    texts = BODIES(LINES, b'{"k": "7"}', None)[RAW].to_pylist()
+    schema = pa.schema([("k", pa.string()), ("_request", pa.string())])
+    rows, errors = PostedRows(schema, Json("k string"), schema.remove(1)).decoded([*texts, '{"k": 8}'])
+    assert rows.to_pylist() == [{"k": "7", "_request": None}, {"k": None, "_request": None}]
+    assert [error is None for error in errors] == [True, False]
 
 
 @pytest.mark.spark

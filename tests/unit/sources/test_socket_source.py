@@ -17,7 +17,7 @@ from penstock.receivers.socket_lines import SocketLines, records
 from penstock.runtime.inspect.explain import guarantees
 from penstock.sinks import MemorySink
 from penstock.sources import Json, Raw, Socket, Text
-from penstock.sources.base import ERROR, RAW
+from penstock.sources.base import ERROR, PARTIAL, RAW
 from penstock.sources.socket_source import RecordRows, as_they_are
 
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -31,9 +31,18 @@ def test_lines_are_decoded_in_tasks(tmp_path: Path) -> None:
     reader = pushed.reader(schema=SCHEMA, form=RecordRows(Json("k long"), SCHEMA))
     rows = read(reader, reader.span(None, end_of_batch(reader, None)))
     assert rows["k"].to_pylist() == [1, None, None, 3]
-    assert rows[ERROR].to_pylist()[1] == "half"
+    assert rows[ERROR].to_pylist()[1] == f"half{PARTIAL}"
     assert "no JSON object" in rows[ERROR].to_pylist()[2]
+    assert rows[ERROR].to_pylist()[2].endswith(PARTIAL), "a text cannot say which bytes they were"
     assert rows[RAW].to_pylist() == [None, '{"k": 2', "\\xff", None]
+
+
+def test_a_line_is_decoded_from_its_text(tmp_path: Path) -> None:
+    """Of a requeue, by the format that the code has by now."""
+    reader = Pushed(tmp_path / "job", receivers=1).reader(schema=SCHEMA, form=RecordRows(Json("k long"), SCHEMA))
+    rows, errors = reader.task_reader().decoded(['{"k": 5}', "k=6"], SCHEMA)
+    assert rows["k"].to_pylist() == [5, None]
+    assert [error is None for error in errors] == [True, False]
 
 
 def test_good_lines_have_no_errors() -> None:

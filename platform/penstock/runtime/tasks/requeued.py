@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.errors import CheckpointCorrupt, ConfigError
-from penstock.sources.base import POSITION, TaskReader, with_hidden
+from penstock.sources.base import PARTIAL, POSITION, TaskReader, with_hidden
 from penstock.sources.formats.json import Json
 
 __all__ = ["COLUMNS", "REQUEUED", "decoded", "encoded", "originals", "parsed_reason"]
@@ -71,7 +71,8 @@ def decoded(sent: Mapping[str, Any], reader: TaskReader, schema: pa.Schema) -> p
     rows = _rows(sent["file"], sent["checksum"])
     texts, reasons = rows["_raw"].to_pylist(), rows["_reason"].to_pylist()
     known = rows["_columns"].to_numpy(zero_copy_only=False)
-    empty = np.array([text is None for text in texts])
+    # Of a record whose text is not all of it, nobody can make a row.
+    empty = np.array([t is None or r.endswith(PARTIAL) for t, r in zip(texts, reasons, strict=True)])
     places, parts = [], []
     errors: list[str | None] = [None] * len(texts)
     for at in (np.flatnonzero(known & ~empty), np.flatnonzero(~known & ~empty), np.flatnonzero(empty)):
@@ -86,7 +87,9 @@ def decoded(sent: Mapping[str, Any], reader: TaskReader, schema: pa.Schema) -> p
         parts.append(table.select(schema.names).cast(schema))
         for i, error in zip(at, wrong, strict=True):
             # JSON of columns that does not fit stays JSON of columns: it keeps the reason that says so.
-            errors[i] = reasons[i] if error is not None and known[i] else error
+            # The error of before keeps it as well: the reason may name the file and the line.
+            stays = error is not None and (known[i] or reasons[i].endswith(error))
+            errors[i] = reasons[i] if stays else error
     order = np.argsort(np.concatenate(places), kind="stable")
     table = pa.concat_tables(parts).take(pa.array(order))
     # A null index gives a null row: a row with an error has no values.

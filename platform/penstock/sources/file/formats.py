@@ -27,8 +27,9 @@ import pyarrow.parquet as pq
 from penstock.errors import ColumnsChanged, ConfigError
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
-from penstock.sources.formats.base import columns_of
+from penstock.sources.formats.base import columns_of, shown
 from penstock.sources.formats.csv import Csv, csv_columns
+from penstock.sources.json_texts import rows_by_cast
 from penstock.sources.records import cast_columns, csv_parts, in_micros
 
 __all__ = ["FileFormat", "HeadedCsv", "Lines", "Parquet", "decompressed"]
@@ -64,6 +65,10 @@ class FileFormat(Protocol):
     @abstractmethod
     def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
         """Yield the rows of a file that a split reads; raises Unreadable and ColumnsChanged."""
+
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]] | None:
+        """Return the rows of texts that were the `raw` of parts, as `TaskReader.decoded` does; by default no way to."""
+        return None
 
     @abstractmethod
     def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
@@ -117,6 +122,10 @@ class Parquet(FileFormat):
             for batch in parquet.iter_batches(_ROWS_A_PART, row_groups=[group], columns=names):
                 yield _fitted(pa.Table.from_batches([batch]), schema, at)
                 at += batch.num_rows
+
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
+        """Return the rows of JSON by column."""
+        return rows_by_cast(texts, schema)
 
     def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
         """Return it by the number of rows that the file says it has."""
@@ -177,6 +186,10 @@ class HeadedCsv(FileFormat):
                 yield Part(whole, np.arange(at, at + rows.num_rows), errors, raw)
                 at += rows.num_rows
 
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
+        """Return the rows of JSON by column; of a record with too many fields or too few nobody knows the columns."""
+        return rows_by_cast(texts, schema)
+
     def _header(self, stream: pa.NativeFile) -> list[str]:
         head = stream.read(_SAMPLE).removeprefix(_BOM).decode()
         quoting = {"quotechar": self.record.quote} if self.record.quote else {"quoting": csv.QUOTE_NONE}
@@ -216,6 +229,11 @@ class Lines(FileFormat):
                 yield from self._decoded(lines, first, schema)
                 at = first + len(lines)
 
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
+        """Return the rows of lines."""
+        made = self.record.decode([text.encode() for text in texts], schema)
+        return made.rows, [None] * len(texts) if made.errors is None else made.errors.to_pylist()
+
     def _decoded(self, lines: list[bytes], first: int, schema: pa.Schema) -> Iterator[Part]:
         kept = [i for i, line in enumerate(lines) if line.strip() or not self.skips_empty]
         if not kept:
@@ -225,8 +243,9 @@ class Lines(FileFormat):
         said, raw = list[str | None](), list[str | None]()
         for i, error in zip(kept, errors, strict=True):
             wrong = f"more than {_LONGEST >> 20} MiB" if len(lines[i]) > _LONGEST else error
-            said.append(None if wrong is None else f"line {first + i + 1:,}: {wrong}")
-            raw.append(None if wrong is None else _shown(lines[i]))
+            text, problem = (None, None) if wrong is None else shown(lines[i], wrong, most=_most(lines[i]))
+            said.append(None if problem is None else f"line {first + i + 1:,}: {problem}")
+            raw.append(text)
         numbers = np.array(kept, np.int64) + first
         if any(said):
             yield Part(decoded.rows, numbers, pa.array(said, pa.string()), pa.array(raw, pa.string()))
@@ -275,9 +294,8 @@ def _lines(stream: pa.NativeFile) -> Iterator[tuple[int, list[bytes]]]:
         yield first, [rest.removesuffix(b"\r")]
 
 
-def _shown(line: bytes) -> str:
-    """Return bytes as text that says each byte which is no UTF-8, the first ones of a long line."""
-    return line[:_SHOWN].decode("utf-8", "backslashreplace")
+def _most(line: bytes) -> int | None:
+    return _SHOWN if len(line) > _LONGEST else None
 
 
 def _by_line_ends(file: IO[bytes], name: str, length: int) -> float:

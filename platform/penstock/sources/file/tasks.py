@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import BadRecordFound, ColumnsChanged, FileChanged, FileVanished, InputUnreadable
 from penstock.graph.policies import BadRecord, OnUnreadable
-from penstock.sources.base import Span, TaskReader, with_hidden
+from penstock.sources.base import PARTIAL, Span, TaskReader, with_hidden
 from penstock.sources.file.formats import FileFormat
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable
 from penstock.sources.file.positions import Entry
@@ -73,6 +73,16 @@ class FilesTaskReader(TaskReader):
                     yield self._table(entry, number, part)
                 refuse_other(self.files, [entry])
 
+    def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]] | None:
+        """Return what the format makes of texts; which file a record was in is null."""
+        made = self.form.decoded(texts, self.schema)
+        if made is None:
+            return None
+        rows, errors = made
+        for name in self.metadata:
+            rows = rows.append_column(name, pa.nulls(len(texts), METADATA[name]))
+        return rows, errors
+
     def _parts(self, entry: Entry, share: Share) -> Iterator[Part]:
         where = f"{self.files.root}/{entry.path}"
         try:
@@ -84,7 +94,7 @@ class FilesTaskReader(TaskReader):
             refuse_other(self.files, [entry])  # a file that is being written is no bad one
             if self.on_unreadable is OnUnreadable.FAIL:
                 raise InputUnreadable(f"the file cannot be read: {why.reason}", where=where) from why
-            said = pa.array([f"unreadable from row {why.row + 1:,} on: {why.reason}"])
+            said = pa.array([f"unreadable from row {why.row + 1:,} on: {why.reason}{PARTIAL}"])
             yield Part(_null_row(self.schema), np.array([why.row]), said, pa.array([where]), is_unreadable=True)
 
     def _table(self, entry: Entry, number: int, part: Part) -> pa.Table:

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ConfigError
+from penstock.sources.base import PARTIAL
 from penstock.sources.records import arrow_schema
 
-__all__ = ["NO_VALUE", "Decoded", "Format", "columns_of", "cut", "placed", "texts_of"]
+__all__ = ["NO_VALUE", "Decoded", "Format", "columns_of", "cut", "placed", "shown", "texts_of"]
 
 NO_VALUE = "the record has no value"
 
@@ -80,6 +81,18 @@ def placed(rows: pa.Table, misfits: pa.Array | None, errors: Sequence[str | None
     if misfits is not None:
         errors = [error or misfit for error, misfit in zip(errors, misfits.to_pylist(), strict=True)]
     return Decoded(rows, pa.array(errors, pa.string()) if any(errors) else None)
+
+
+def shown(value: bytes, error: str, *, most: int | None = None) -> tuple[str, str]:
+    """Return the text of a bad record for RAW, and its error.
+
+    Each byte that is no UTF-8 is said by its number. Of a record with more than `most` bytes the text has the first
+    ones. Neither is the record itself, which the error says (PARTIAL).
+    """
+    head = value if most is None else value[:most]
+    text = head.decode("utf-8", "backslashreplace")
+    is_said = error.endswith(PARTIAL) or text.encode() == value
+    return text, error if is_said else f"{error}{PARTIAL}"
 
 
 def texts_of(values: Sequence[bytes | None]) -> tuple[pa.Array, list[str | None]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import CheckpointCorrupt
 from penstock.runtime.tasks.requeued import COLUMNS, REQUEUED, decoded, encoded, originals, parsed_reason
-from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, TaskReader
+from penstock.sources.base import ERROR, PARTIAL, PARTITION, POSITION, RAW, TaskReader
 from penstock.sources.memory import MemoryTaskReader
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
@@ -73,6 +73,28 @@ def test_a_source_without_a_way_to_decode_fails_them_again(tmp_path: Path) -> No
     """With the reason of before."""
     rows = decoded(sent(tmp_path, row("x", reason="what it was")), Opaque(), SCHEMA)
     assert (rows["k"].to_pylist(), rows[ERROR].to_pylist(), rows[RAW].to_pylist()) == ([None], ["what it was"], ["x"])
+
+
+class Lines(TaskReader):
+    """A reader whose texts are numbers."""
+
+    def decoded(self, texts, schema):
+        errors = [None if text.isdecimal() else "no number" for text in texts]
+        values = [int(text) if text.isdecimal() else None for text in texts]
+        return pa.table({"k": pa.nulls(len(texts), pa.string()), "t": pa.nulls(len(texts)), "v": values}), errors
+
+
+def test_a_text_that_is_not_the_whole_record_is_never_decoded(tmp_path: Path) -> None:
+    """Its bytes were no UTF-8, or too many: it would be another row."""
+    cut = row("12", reason=f"too long{PARTIAL}")
+    rows = decoded(sent(tmp_path, cut, row("12")), Lines(), SCHEMA)
+    assert (rows["v"].to_pylist(), rows[ERROR].to_pylist()) == ([None, 12], [f"too long{PARTIAL}", None])
+
+
+def test_a_record_with_the_error_of_before_keeps_its_reason(tmp_path: Path) -> None:
+    """It may name the file and the line; another error stands alone."""
+    same, other = row("x", reason="/data/a, line 7: no number"), row("y", reason="/data/a, line 8: no JSON")
+    assert decoded(sent(tmp_path, same, other), Lines(), SCHEMA)[ERROR].to_pylist() == [same["_reason"], "no number"]
 
 
 @given(st.text(), st.integers(1, 10_000), st.integers(0, 10_000))

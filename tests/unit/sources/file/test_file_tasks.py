@@ -15,7 +15,7 @@ from source_reading import end_of_batch
 
 from penstock.errors import BadRecordFound, ColumnsChanged, FileChanged, FileVanished, InputUnreadable
 from penstock.graph.policies import BadRecord, OnNewColumn, OnUnreadable
-from penstock.sources.base import ERROR, POSITION, RAW, Span
+from penstock.sources.base import ERROR, PARTIAL, POSITION, RAW, Span
 from penstock.sources.file.reader import FilesReader
 
 METADATA = ["_path", "_modified", "_size", "_row"]
@@ -55,6 +55,17 @@ def test_a_bad_record_has_file_line_text_and_reason(tmp_path: Path) -> None:
         read(reader, span)
 
 
+def test_a_record_is_decoded_from_its_text(tmp_path: Path) -> None:
+    """Of a requeue, by the format: lines by theirs, values of columns by their types; the file is null."""
+    lines_of(tmp_path / "a", "x")
+    schema = pa.schema([("k", pa.int64()), ("_row", pa.int64())])
+    for form, texts in ((Numbers(), ["7", "x"]), (Rows(), ['{"k": "7"}', '{"k": "x"}'])):
+        reader, _ = planned(tmp_path, form, with_columns=["_row"])
+        rows, errors = reader.task_reader().decoded(texts, schema)
+        assert rows["_row"].null_count == 2
+        assert (rows["k"][0].as_py(), [error is None for error in errors]) == (7, [True, False])
+
+
 @pytest.mark.fault("F40")
 @pytest.mark.remedy("PEN-SRC-024")
 @pytest.mark.parametrize("splits", [1, 2, 5])
@@ -72,6 +83,7 @@ def test_an_unreadable_file_fails_or_is_one_bad_record(tmp_path: Path, splits: i
     assert rows["k"].to_pylist() == [1, 2, None, 3]
     (error,) = [error for error in rows[ERROR].to_pylist() if error]
     assert error.startswith(f"{tmp_path}/b, unreadable from row 1 on: Parquet magic bytes not found")
+    assert error.endswith(PARTIAL), "the text is the name of the file"
     assert rows[RAW].to_pylist() == [None, None, f"{tmp_path}/b", None]
 
 
