@@ -12,8 +12,8 @@ from penstock.cli.outcome import outcome, project_at, show, shown_moment, write_
 
 if TYPE_CHECKING:
     from penstock.checkpoint.log.batch_report import BatchReport, Totals
-    from penstock.runtime.inspect.job_load import LoadReport
     from penstock.runtime.inspect.job_status import JobStatus
+    from penstock.runtime.process.job_load import LoadReport
 
 __all__ = ["commands"]
 

@@ -31,6 +31,13 @@ class BatchInfo:
         completed: When its sinks had published it; None before.
         rows: The rows that it has read, by source; empty before it is completed.
         output: The rows that it has published, by sink; empty before it is completed.
+        late_by: Seconds after its batch time at which it was planned: the scheduling delay of `penstock status`. None
+            before it is completed, as what follows.
+        waiting: The rows that waited at live sources as it was planned, those that it has read among them; None without
+            a live source.
+        gc_share: The part of its tasks' time in which Java collected garbage, from 0 to 1; None where it is unknown.
+        cores: The cores that the job needs for what arrives at its live sources, by the newest batches of this driver;
+            None where they tell too little.
     """
 
     batch: int
@@ -40,6 +47,10 @@ class BatchInfo:
     completed: datetime | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
     output: Mapping[str, int] = field(default_factory=dict)
+    late_by: float | None = None
+    waiting: int | None = None
+    gc_share: float | None = None
+    cores: int | None = None
 
     @property
     def scheduling_delay(self) -> float | None:

@@ -20,8 +20,8 @@ from penstock.errors import EXIT_RETRY, CheckpointCorrupt, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
 from penstock.runtime.driver.ownership import FAILED
-from penstock.runtime.inspect.job_load import LoadReport, load_report
 from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.job_load import LoadReport, load_report
 from penstock.runtime.process.os_processes import pid_namespace, process_runs
 from penstock.runtime.process.takeover_policy import HolderName
 from penstock.state.manifest import Manifest

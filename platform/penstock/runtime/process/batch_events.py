@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
 from penstock.graph.listeners import BatchInfo
+from penstock.runtime.process.job_load import NEWEST, load_report
 from penstock.time.clock import Clock
 
 __all__ = ["BatchEvents", "tell_listeners"]
@@ -34,6 +36,7 @@ class BatchEvents(Listener):
         self._listeners = listeners
         self._clock = clock
         self._batch: BatchInfo | None = None
+        self._newest: deque[Commit] = deque(maxlen=NEWEST)
 
     def on_batch_submitted(self, offsets: Offsets) -> None:
         """Tell that a batch is planned."""
@@ -50,8 +53,20 @@ class BatchEvents(Listener):
         """Tell that a batch is published, with its rows."""
         if self._batch is not None and self._batch.batch == commit.batch:
             report = BatchReport.of(commit)
-            rows, output = dict(report.read), dict(report.output)
-            self._tell("on_batch_completed", replace(self._batch, completed=self._now(), rows=rows, output=output))
+            info = replace(self._batch, completed=self._now(), rows=dict(report.read), output=dict(report.output))
+            self._tell("on_batch_completed", replace(info, **self._load(commit)))
+
+    def _load(self, commit: Commit) -> dict[str, Any]:
+        """Return how busy the job is, as `penstock status` reads it in the Commits."""
+        self._newest.append(commit)
+        load, advice = commit.load, load_report(self._newest).cores
+        late, waiting, tasks = load.get("late_ms"), load.get("waiting"), load.get("task_ms")
+        return {
+            "late_by": None if late is None else late / 1_000,
+            "waiting": None if waiting is None else int(waiting),
+            "gc_share": min(1.0, load.get("gc_ms", 0.0) / tasks) if tasks else None,
+            "cores": None if advice is None else advice.cores,
+        }
 
     def _begun(self, offsets: Offsets) -> BatchInfo:
         return BatchInfo(batch=offsets.batch, time=_moment(offsets.time), submitted=self._now())

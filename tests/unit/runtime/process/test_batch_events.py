@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checkpoint_samples import commit, offsets
 from structlog.testing import capture_logs
 
 from penstock import BatchInfo, Job
+from penstock.runtime.process.batch_events import BatchEvents
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
+from penstock.time.clock import ManualClock
 
 pytestmark = pytest.mark.spark
 
@@ -60,6 +63,23 @@ def test_each_batch_is_submitted_started_and_completed(tmp_path: Path) -> None:
     assert (last.rows, last.output) == ({"s": 1}, {"out": 1})
     assert last.total_delay is not None
     assert last.total_delay >= 0
+    assert last.late_by is not None
+
+
+def test_a_completed_batch_says_how_busy_the_job_is() -> None:
+    """As status reads it in the Commits of this driver: two batches are the least that advise on cores."""
+    notes = Notes()
+    events = BatchEvents([notes], ManualClock(9_000_000))
+    for batch in range(3):
+        load = {"late_ms": 250.0, "waiting": 1_500, "task_ms": 1_500, "gc_ms": 150} if batch else {}
+        events.on_batch_submitted(offsets(batch))
+        counts = {"source:orders": {"read": 1_000}}
+        events.on_batch_completed(commit(batch, accounting=counts, load=load))
+    infos = [info for event, info in notes.heard if event == "completed"]
+    assert [(i.late_by, i.waiting, i.gc_share, i.cores) for i in infos] == [
+        (None, None, None, None), (0.25, 1_500, 0.1, None), (0.25, 1_500, 0.1, 2),
+    ]  # fmt: skip
+    assert all(info.cores is None for event, info in notes.heard if event != "completed")
 
 
 def test_a_listener_that_fails_is_logged_and_harms_nothing(tmp_path: Path) -> None:

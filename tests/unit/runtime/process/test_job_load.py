@@ -5,7 +5,7 @@ from __future__ import annotations
 from checkpoint_samples import commit
 
 from penstock.rates.cores import CoreAdvice
-from penstock.runtime.inspect.job_load import LoadReport, load_report
+from penstock.runtime.process.job_load import LoadReport, load_report
 
 
 def busy(batch: int, epoch: int = 1, *, task_ms: float = 1_500, **load: float):

@@ -9,9 +9,9 @@ from typing import Any
 from penstock.checkpoint.log.entries import Commit
 from penstock.rates.cores import BatchLoad, CoreAdvice, cores_needed
 
-__all__ = ["LoadReport", "load_report"]
+__all__ = ["NEWEST", "LoadReport", "load_report"]
 
-_NEWEST = 20
+NEWEST = 20
 """How many batches a report is of, at most: a load that changed a minute ago is to show."""
 
 
@@ -37,7 +37,7 @@ class LoadReport:
 
 def load_report(commits: Sequence[Commit]) -> LoadReport:
     """Return the report of Commits, oldest first; only those of the newest driver count."""
-    newest = [commit for commit in commits if commit.epoch == commits[-1].epoch][-_NEWEST:]
+    newest = [commit for commit in commits if commit.epoch == commits[-1].epoch][-NEWEST:]
     measured = [commit for commit in newest if "task_ms" in commit.load]
     tasks = sum(commit.load["task_ms"] for commit in measured)
     collected = sum(commit.load.get("gc_ms", 0.0) for commit in measured)
