@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from kafka_topics import records_in
 from pyarrow.dataset import dataset
-from sink_contract import CreatingContract, DeduplicatingContract, RepeatingContract, TruncatableContract, World
+from sink_contract import APP, CreatingContract, DeduplicatingContract, RepeatingContract, TruncatableContract, World
 from system_errors import OF_WRITES, name_of
 
 from penstock.errors import StorageUnavailable
@@ -37,6 +37,7 @@ from penstock.sinks import (
     Parquet,
     Postgres,
 )
+from penstock.sinks.base import Target
 from penstock.sinks.files.folders import output_folder
 from penstock.sinks.staged_files import stage_table
 
@@ -96,7 +97,20 @@ def parquet_world(folder: Path) -> World:
     return World(sink, folder, shown)
 
 
-class TestParquet(CreatingContract, DeduplicatingContract):
+class OwnRowsContract(TruncatableContract):
+    """The suite for sinks that take their own rows back, whatever others have written since."""
+
+    def test_rows_of_others_are_never_taken_back(self, made: World) -> None:
+        """TruncatableSink: they stay, and forbid nothing."""
+        self.publish(made, 0, 1)
+        target = Target(app=APP, batch=0, slot=3)
+        made.publisher().publish(made.publication(5, made.stage(9), app="other/s"))
+        version = made.sink.find_version(target)
+        assert made.sink.put_back(target, version, slot=20, newest=1)
+        assert sorted(made.shown()) == [0, 9]
+
+
+class TestParquet(CreatingContract, OwnRowsContract):
     """A folder of Parquet files."""
 
     @pytest.fixture
@@ -120,7 +134,7 @@ def json_lines_world(folder: Path) -> World:
     return World(sink, folder, shown)
 
 
-class TestJsonLines(CreatingContract, DeduplicatingContract):
+class TestJsonLines(CreatingContract, OwnRowsContract):
     """A folder of files with a JSON object a line."""
 
     @pytest.fixture
@@ -147,7 +161,7 @@ def hdfs_world(url: str, folder: Path) -> World:
 
 @pytest.mark.integration
 @pytest.mark.sample(5, of="files of sinks on HDFS")
-class TestJsonLinesOnHdfs(CreatingContract, DeduplicatingContract):
+class TestJsonLinesOnHdfs(CreatingContract, OwnRowsContract):
     """A folder on HDFS."""
 
     @pytest.fixture

@@ -1,7 +1,10 @@
 """Keep the manifest of a folder: which files belong to which batch of which app.
 
-    <folder>/_penstock/batches/<key of the app>/000000000042        one batch, created when all its files are there
-    <folder>/_penstock/batches/<key of the app>/folded/<first>-<last>   many of them in one file
+`<folder>/_penstock/batches/<key of the app>/` has, of an app:
+
+- `000000000042`: one batch, created when all its files are there
+- `folded/<first>-<last>`: many of them in one file
+- `truncated/<slot>`: batches that a restore has taken back
 
 The file of a batch is created once, so of two publishers one has published the batch. The newest files of batches stay;
 older ones are folded into one, in which each batch is written once more and never again (decision 120).
@@ -18,12 +21,13 @@ from penstock.checkpoint.storage.format import decode, encode
 from penstock.errors import CheckpointCorrupt, ManifestDamaged
 from penstock.sinks.files.folders import OutputFolder
 
-__all__ = ["HIDDEN", "BatchFile", "Manifest", "PublishedFile", "key_of", "published_files"]
+__all__ = ["HIDDEN", "BatchFile", "Manifest", "PublishedFile", "Truncation", "apps_of", "key_of", "published_files"]
 
 HIDDEN = "_penstock"
 """The folder of what is no data: pandas, Arrow and Spark pass names over that begin with an underscore."""
 _BATCHES = f"{HIDDEN}/batches"
 _KIND = "published"
+_TRUNCATED = "truncated"
 _DIGITS = 12
 KEEP = 8
 """Newest files of batches that are never folded: they say how far the app is."""
@@ -62,6 +66,19 @@ class PublishedFile:
     app: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """The batches of an app that the Restore in `slot` has taken back: those after `after`, up to `until`."""
+
+    slot: int
+    after: int
+    until: int
+
+    def has(self, batch: int) -> bool:
+        """Return whether a batch was taken back."""
+        return self.after < batch <= self.until
+
+
 def key_of(app: str) -> str:
     """Return the name that an app has in the names of files."""
     return hashlib.sha256(app.encode()).hexdigest()[:16]
@@ -97,6 +114,19 @@ class Manifest:
         for batch in old:
             self.folder.delete(self._path(batch))
 
+    def truncate(self, truncation: Truncation) -> bool:
+        """Say that batches are taken back; False where that was said for this Restore before."""
+        path = f"{self._place}/{_TRUNCATED}/{truncation.slot:0{_DIGITS}d}"
+        return self.folder.create(path, encode(_TRUNCATED, {"app": self.app, **asdict(truncation)}))
+
+    def truncations(self) -> list[Truncation]:
+        """Return what was taken back; raises ManifestDamaged."""
+        return _truncations(self.folder, self._place)
+
+    def entries(self) -> dict[int, list[dict[str, Any]]]:
+        """Return the files of all batches, also of those that were taken back; raises ManifestDamaged."""
+        return _entries(self.folder, self._place)[1]
+
     def _path(self, batch: int) -> str:
         return f"{self._place}/{batch:0{_DIGITS}d}"
 
@@ -110,16 +140,43 @@ def published_files(folder: OutputFolder) -> list[PublishedFile]:
     ]
 
 
+def apps_of(folder: OutputFolder) -> list[str]:
+    """Return the apps that have published into a folder."""
+    return [app for key in folder.names(_BATCHES) if (app := _entries(folder, f"{_BATCHES}/{key}")[0])]
+
+
 def _published(folder: OutputFolder) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
     for key in folder.names(_BATCHES):
-        place, batches = f"{_BATCHES}/{key}", {}
-        paths = [f"{place}/{batch:0{_DIGITS}d}" for batch in _numbers(folder.names(place))]
-        read = [_read(folder, path) for path in paths]
-        # Those that were folded meanwhile have a file here by now.
-        read += [_read(folder, f"{place}/folded/{name}") for name in folder.names(f"{place}/folded")]
-        for app, found in read:
-            batches.update({(each["batch"], app): each["files"] for each in found})
-        yield from ((batch, app, files) for (batch, app), files in batches.items())
+        app, batches = _entries(folder, f"{_BATCHES}/{key}")
+        truncations = _truncations(folder, f"{_BATCHES}/{key}")
+        for batch, files in batches.items():
+            if not any(known.has(batch) for known in truncations):
+                yield batch, app, files
+
+
+def _entries(folder: OutputFolder, place: str) -> tuple[str, dict[int, list[dict[str, Any]]]]:
+    """Return the app of a place, "" where it has published nothing, and its batches."""
+    paths = [f"{place}/{batch:0{_DIGITS}d}" for batch in _numbers(folder.names(place))]
+    read = [_read(folder, path) for path in paths]
+    # Those that were folded meanwhile have a file here by now.
+    read += [_read(folder, f"{place}/folded/{name}") for name in folder.names(f"{place}/folded")]
+    app = next((name for name, _ in read if name), "")
+    return app, {each["batch"]: each["files"] for _, batches in read for each in batches}
+
+
+def _truncations(folder: OutputFolder, place: str) -> list[Truncation]:
+    records = []
+    for number in _numbers(folder.names(f"{place}/{_TRUNCATED}")):
+        path = f"{place}/{_TRUNCATED}/{number:0{_DIGITS}d}"
+        data = folder.read(path)
+        if data is None:
+            continue
+        try:
+            _, body = decode(data, kind=_TRUNCATED, path=folder.full(path))
+            records.append(Truncation(slot=body["slot"], after=body["after"], until=body["until"]))
+        except (CheckpointCorrupt, KeyError) as why:
+            raise ManifestDamaged(f"the file is not what was written: {why}", where=folder.full(path)) from why
+    return records
 
 
 def _read(folder: OutputFolder, path: str) -> tuple[str, list[dict[str, Any]]]:

@@ -62,6 +62,8 @@ class FilePublisher(Publisher):
                 seen=recent[-1],
                 batch=batch,
             )
+        if any(known.has(batch) for known in manifest.truncations()):
+            return  # a driver that was fenced: a restore has taken the batch back
         manifest.add(batch, [self._write(publication, made) for made in self._make(publication.files)])
         self._seen[app] = batch
         self._made = ((), [])

@@ -12,18 +12,19 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError
-from penstock.sinks.base import CreatingSink, Publisher
+from penstock.sinks.base import CreatingSink, Publisher, Target, TruncatableSink
 from penstock.sinks.files.folders import OutputFolder, output_folder
 from penstock.sinks.files.formats import FileFormat, JsonLinesFormat, ParquetFormat
 from penstock.sinks.files.layout import Layout, check_layout, extend_layout
 from penstock.sinks.files.manifest import PublishedFile, published_files
 from penstock.sinks.files.partitions import check_partitions
 from penstock.sinks.files.publisher import FilePublisher
+from penstock.sinks.files.truncation import find_version, put_back, truncated
 
 __all__ = ["FolderSink", "JsonLines", "Parquet"]
 
 
-class FolderSink(CreatingSink):
+class FolderSink(CreatingSink, TruncatableSink):
     """A folder that each batch adds files to, and a manifest of them."""
 
     deduplicates = True
@@ -50,6 +51,18 @@ class FolderSink(CreatingSink):
     def open(self, staging: CheckpointFolder, spark: Any) -> Publisher:
         """Return the publisher."""
         return FilePublisher(self._folder(), staging, self.format, self.partition_by)
+
+    def find_version(self, target: Target) -> int | None:
+        """Return how far rows are taken back, None for nothing; raises CannotTruncate where a later restore did."""
+        return find_version(self._folder(), target)
+
+    def truncated(self, app: str) -> int | None:
+        """Return the slot of the newest Restore for which rows of the app were taken back, None for none."""
+        return truncated(self._folder(), app)
+
+    def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
+        """Delete the files of what followed the target; those of other apps stay, and so does what readers wrote."""
+        return put_back(self._folder(), target, slot=slot, newest=newest)
 
     def place(self) -> str:
         """Return the folder."""

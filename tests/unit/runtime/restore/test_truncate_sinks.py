@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from harness_jobs import ORDERS, order
@@ -22,7 +25,8 @@ from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.sink_repair import SinksAtRest, redo
-from penstock.sinks import Delta, MemorySink
+from penstock.sinks import Delta, JsonLines, MemorySink, Parquet
+from penstock.sinks.base import Sink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
@@ -34,13 +38,14 @@ ROWS = [[order("a", 1, 1), order("b", 2, 2)], [order("a", 11, 3)], [order("b", 1
 KEPT = 1
 
 
-def make_job(tables: Path, *, memory: bool = False) -> Job:
+def make_job(tables: Path, *, memory: bool = False, sinks: Mapping[str, Sink] | None = None) -> Job:
     """Return a job that copies rows into one table, and puts the sums of windows into another."""
+    into = sinks or {"raw": Delta(tables / "raw"), "sums": Delta(tables / "sums")}
     job = Job("taken_back", partitions=1)
     orders = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
-    orders.select("user", "v").write("raw", Delta(tables / "raw"))
+    orders.select("user", "v").write("raw", into["raw"])
     sums = orders.key_by("user").window("w", Tumbling(seconds(10)).drop_late()).aggregate(total=agg.sum("v"))
-    sums.select("user", "total").write("sums", Delta(tables / "sums"))
+    sums.select("user", "total").write("sums", into["sums"])
     if memory:
         orders.write("copy", MemorySink())
     return job
@@ -219,6 +224,33 @@ def test_a_driver_killed_on_the_way_loses_nothing_and_repeats_nothing(hook: tupl
         assert shown(h) == ALL
         # One truncation each; then one batch with all the rows, by which a window closes, and a second one behind it.
         assert versions(tmp_path) == (before[0] + 2, before[1] + 3)
+
+
+@pytest.mark.fault("F01")
+def test_folders_of_files_take_their_rows_back_as_tables_do(tmp_path: Path) -> None:
+    """By the manifest and by a listing; a driver that is killed between two of them leaves the rest to the next one."""
+    sinks = {"raw": Parquet(tmp_path / "raw"), "sums": JsonLines(tmp_path / "sums")}
+
+    def in_files() -> dict[str, list[tuple[Any, ...]]]:
+        sums = [tuple(json.loads(line).values()) for path in named("sums") for line in path.read_text().splitlines()]
+        raw = [tuple(row.values()) for path in named("raw") for row in pq.read_table(path).to_pylist()]
+        assert {path.name for path in named("raw")} == {path.name for path in (tmp_path / "raw").glob("*.parquet")}
+        return {"raw": sorted(raw), "sums": sorted(sums)}
+
+    def named(sink: str) -> list[Path]:
+        return [Path(file.path) for file in sinks[sink].files()]
+
+    with Harness(make_job(tmp_path, sinks=sinks), tmp_path / "root") as h:
+        fed(h)
+        assert in_files() == ALL
+        h.crash_at("Truncate", "truncated raw")
+        with pytest.raises(Crashed):
+            h.restore(batch=KEPT, truncate_sinks=True)
+        h.restart()
+        assert in_files() == THEN
+        h.batch()
+        h.batch()
+        assert in_files() == ALL
 
 
 @pytest.mark.fault("F01", "F08")

@@ -11,11 +11,12 @@ from pyarrow.dataset import dataset
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkValueRefused
-from penstock.sinks.base import Publication, Staged
+from penstock.sinks.base import Publication, Staged, Target
 from penstock.sinks.files.folders import LocalOutput
 from penstock.sinks.files.formats import JsonLinesFormat, ParquetFormat
 from penstock.sinks.files.manifest import published_files
 from penstock.sinks.files.publisher import FilePublisher
+from penstock.sinks.files.truncation import put_back
 from penstock.sinks.staged_files import stage_table
 
 APP = "uuid/out"
@@ -136,3 +137,12 @@ def test_values_are_refused_before_the_commit(tmp_path: Path) -> None:
     lines.publish(Publication(app=APP, batch=0, files=[good], schema=rows.schema))
     (file,) = published_files(LocalOutput(str(tmp_path / "out")))
     assert Path(file.path).read_text() == '{"v":1}\n'
+
+
+def test_a_fenced_driver_adds_nothing_that_a_restore_has_taken_back(tmp_path: Path) -> None:
+    """F54: it publishes late what its Commit names, and the folder shows nothing of that."""
+    first, late = staged(tmp_path, "a.parquet", 0), staged(tmp_path, "b.parquet", 1, 2)
+    publisher(tmp_path).publish(publication(0, first))
+    put_back(LocalOutput(str(tmp_path / "out")), Target(app=APP, batch=0, slot=3), slot=9, newest=1)
+    publisher(tmp_path).publish(publication(1, late))
+    assert (listed(tmp_path), named(tmp_path)) == (Counter([0]), 1)
