@@ -20,7 +20,6 @@ import pytest
 from deltalake import DeltaTable
 from kafka_topics import records_in
 from pyarrow.dataset import dataset
-from sink_contract import APP, CreatingContract, DeduplicatingContract, RepeatingContract, TruncatableContract, World
 from system_errors import OF_WRITES, name_of
 
 from penstock.errors import StorageUnavailable
@@ -40,6 +39,14 @@ from penstock.sinks import (
 from penstock.sinks.base import Target
 from penstock.sinks.files.folders import output_folder
 from penstock.sinks.staged_files import stage_table
+from penstock.testing.sink_contract import (
+    APP,
+    CreatingContract,
+    DeduplicatingContract,
+    RepeatingContract,
+    TruncatableContract,
+    World,
+)
 
 
 def memory_world(folder: Path) -> World:

@@ -16,7 +16,6 @@ import pytest
 from fake_engine import FakeEngine, Witness, World, WorldReader, make_driver, plain_job, run_to_end
 from folder_files import Numbers, Rows, lines_of, parquet_of, reader_of
 from growing import FramedTopic, Topic, TopicTask, rows_of
-from source_contract import Feed, Grow, SourceContract, count, spans
 from source_reading import end_of_batch, newest
 
 from penstock.checkpoint.log.entries import Commit
@@ -31,6 +30,7 @@ from penstock.sources.base import (
     TaskReader,
 )
 from penstock.sources.memory import MemoryReader
+from penstock.testing.source_contract import Feed, Grow, SourceContract, count, spans
 
 pytestmark = pytest.mark.sample(20, of="the contract of sources")
 

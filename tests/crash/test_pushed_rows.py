@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pushing import until
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
@@ -30,6 +29,7 @@ from penstock.sources.http_source import Bodies
 from penstock.sources.received import Receiving, ReceivingReader
 from penstock.sources.received_tasks import RowsOfBlock, StoredRows
 from penstock.sources.socket_source import RecordRows, as_they_are
+from penstock.testing.source_contract import read
 
 pytestmark = pytest.mark.slow
 

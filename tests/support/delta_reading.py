@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.sources import DeltaTable
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import Position
 from penstock.sources.delta.reader import DeltaReader
+from penstock.testing.source_contract import read
 
 __all__ = ["ID", "Written", "append", "cut", "k_of", "numbers", "read_all", "reader_of"]
 

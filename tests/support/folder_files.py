@@ -12,7 +12,6 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock import seconds
@@ -28,6 +27,7 @@ from penstock.sources.file.reader import AtMost, FilesReader
 from penstock.sources.file.systems import Listed
 from penstock.sources.file.tasks import FilesTaskReader
 from penstock.sources.formats import Decoded, Format
+from penstock.testing.source_contract import read
 
 __all__ = [
     "BEGIN",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.sources import Json, Kafka
 from penstock.sources.kafka import KafkaReader
+from penstock.testing.source_contract import read
 
 __all__ = ["FOR_EVER", "all_rows", "committed", "numbers", "reader_of"]
 

@@ -19,13 +19,13 @@ from confluent_kafka.admin import (
 from kafka_reading import all_rows, numbers
 from kafka_topics import numbers_in
 from kafka_writing import Writing
-from source_contract import read
 from source_reading import end_of_batch
 from structlog.testing import capture_logs
 
 from penstock.errors import SinkDenied, SourceRefused
 from penstock.sources import Kafka
 from penstock.sources.formats import Raw
+from penstock.testing.source_contract import read
 from tools.kafka_server import KafkaServer
 from tools.waiting import until
 

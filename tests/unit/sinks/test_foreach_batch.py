@@ -14,7 +14,6 @@ from examples import examples
 from harness_jobs import ORDERS, order
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sink_contract import RepeatingContract, World
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.log import Log
@@ -31,6 +30,7 @@ from penstock.sinks.base import Origin, Publication, Publisher, Staged
 from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
+from penstock.testing.sink_contract import RepeatingContract, World
 from penstock.windows import Tumbling
 
 ME = Identity(holder="test", code_version="test")

@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sink_contract import CreatingContract, DeduplicatingContract, World
 
 from penstock.errors import SinkAhead, SinkSchemaMismatch
 from penstock.sinks.base import CreatingSink, Publication, Publisher, SchemaCheckingSink, Sink, TruncatableSink
 from penstock.sinks.staged_files import read_staged
+from penstock.testing.sink_contract import CreatingContract, DeduplicatingContract, World
 
 SCHEMA = "schema.parquet"
 

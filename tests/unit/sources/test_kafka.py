@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 from kafka_reading import FOR_EVER, all_rows, committed, numbers, reader_of
-from source_contract import Feed, Grow, SourceContract, read
 from source_reading import end_of_batch
 from structlog.testing import capture_logs
 
@@ -23,6 +22,7 @@ from penstock.sources import Kafka, Start
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.formats import Text
 from penstock.sources.kafka import KafkaReader
+from penstock.testing.source_contract import Feed, Grow, SourceContract, read
 from tools.waiting import until
 
 pytestmark = pytest.mark.integration

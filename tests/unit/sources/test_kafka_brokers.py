@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from kafka_reading import all_rows, numbers, reader_of
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.errors import CertificateRefused, ConfigError, SourceRefused, SourceUnavailable
@@ -17,6 +16,7 @@ from penstock.sources import Kafka
 from penstock.sources.formats import Raw
 from penstock.sources.kafka import KafkaReader
 from penstock.sources.kafka_brokers import Brokers
+from penstock.testing.source_contract import read
 from tools.certificates import Certificates
 from tools.kafka_server import KafkaServer
 from tools.waiting import free_port

@@ -16,7 +16,6 @@ from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_reading import FOR_EVER, all_rows, numbers, reader_of
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.errors import (
@@ -30,6 +29,7 @@ from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import ERROR, PARTIAL, PARTITION, POSITION, RAW
 from penstock.sources.formats import Raw, Text
 from penstock.sources.kafka_tasks import KafkaTaskReader, Range, ranges_of
+from penstock.testing.source_contract import read
 from tools.kafka_server import KafkaServer
 from tools.waiting import until
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from source_contract import Feed, Grow, SourceContract
 
 from penstock.sources.base import (
     Ends,
@@ -21,6 +20,7 @@ from penstock.sources.base import (
     Waiting,
     with_hidden,
 )
+from penstock.testing.source_contract import Feed, Grow, SourceContract
 
 
 class Numbers(Source):

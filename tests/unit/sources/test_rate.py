@@ -14,7 +14,6 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from source_contract import Feed, Grow, SourceContract, read
 from source_reading import end_of_batch
 
 from penstock import Job, seconds
@@ -28,6 +27,7 @@ from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import PARTITION, POSITION, SourceReader, Span, TaskReader
 from penstock.sources.rate import RateReader, rows_before, time_of
 from penstock.testing import Crashed, Harness
+from penstock.testing.source_contract import Feed, Grow, SourceContract, read
 from penstock.time.clock import ManualClock
 
 START = 1_700_000_000_123_456

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pushing import Counting
 from received_blocks import SCHEMA, Pushed, write
-from source_contract import Feed, Grow, SourceContract, read, spans
 from source_reading import end_of_batch
 
 from penstock import millis
@@ -22,6 +21,7 @@ from penstock.sources import Receive
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import ERROR, RAW, SourceReader
 from penstock.sources.received import Encode, refuse_cluster
+from penstock.testing.source_contract import Feed, Grow, SourceContract, read, spans
 
 
 class TestReceivedBlocks(SourceContract):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from received_blocks import SCHEMA, Pushed, write
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.errors import BadRecordFound, CheckpointCorrupt
@@ -16,6 +15,7 @@ from penstock.receivers.blocks import Place
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW
 from penstock.sources.received import Encode
 from penstock.sources.received_tasks import StoredRows, blocks_of
+from penstock.testing.source_contract import read
 
 
 def stored(tmp_path: Path, rows: list[dict], **settings: object) -> pa.Table:

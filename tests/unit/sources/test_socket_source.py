@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from received_blocks import Pushed
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock import Job, millis
@@ -19,6 +18,7 @@ from penstock.sinks import MemorySink
 from penstock.sources import Json, Raw, Socket, Text
 from penstock.sources.base import ERROR, PARTIAL, RAW
 from penstock.sources.socket_source import RecordRows, as_they_are
+from penstock.testing.source_contract import read
 
 SCHEMA = pa.schema([("k", pa.int64())])
 

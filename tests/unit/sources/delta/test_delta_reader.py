@@ -14,7 +14,6 @@ from deltalake import DeltaTable as Table
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from source_contract import Feed, Grow, SourceContract, read
 from source_reading import end_of_batch
 from structlog.testing import capture_logs
 
@@ -33,6 +32,7 @@ from penstock.sources import Start, files, version
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import SourceReader
 from penstock.sources.delta.reader import DeltaReader
+from penstock.testing.source_contract import Feed, Grow, SourceContract, read
 
 
 class TestDeltaReader(SourceContract):

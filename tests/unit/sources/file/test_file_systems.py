@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from folder_files import Rows, lines_of, read_all, reader_of
-from source_contract import Feed, Grow, SourceContract, read
 from source_reading import end_of_batch
 
 from penstock.errors import (
@@ -28,6 +27,7 @@ from penstock.sources import files
 from penstock.sources.base import SourceReader
 from penstock.sources.file import systems
 from penstock.sources.file.systems import HdfsFiles, LocalFiles, file_system
+from penstock.testing.source_contract import Feed, Grow, SourceContract, read
 from tools.hdfs_server import SUPERUSER, HdfsServer
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from folder_files import Numbers, Rows, lines_of, parquet_of, reader_of
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.errors import BadRecordFound, ColumnsChanged, FileChanged, FileVanished, InputUnreadable
 from penstock.graph.policies import BadRecord, OnNewColumn, OnUnreadable
 from penstock.sources.base import ERROR, PARTIAL, POSITION, RAW, Span
 from penstock.sources.file.reader import FilesReader
+from penstock.testing.source_contract import read
 
 METADATA = ["_path", "_modified", "_size", "_row"]
 
