@@ -4,8 +4,7 @@
 
 - a request: `{"request": ID, "source": NAME, "from_batch": N or null, "by": WHO}`
 - its answer, by the driver: `{"answer": ID, "batch": N or null, "rows": N}`, where `batch` is the last batch that took
-  rows of it, or `{"answer": ID, "code": …, "what": …, "where": …}` for a request that cannot be carried
-  out
+  rows of it, or `{"answer": ID, "code": …, "what": …, "where": …}` for a request that cannot be carried out
 
 A request stays until it is answered, so it waits for a driver as long as need be. Two with one id are one request.
 Imports nothing that is slow to load.
@@ -13,18 +12,16 @@ Imports nothing that is slow to load.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.checkpoint.control_records import Records, error_body, error_in
+from penstock.checkpoint.answered_records import AnsweredRecords, new_id
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError, RequeueRefused
 
 __all__ = ["Requeue", "RequeueAnswer", "RequeueRequests"]
 
-_KIND = "requeues"
 _KEEP = 256
 """Records that are kept, and looked at: more than people ask in an hour."""
 
@@ -50,7 +47,7 @@ class RequeueRequests:
     """The requests for one job; `store` is that of the folder which holds all jobs."""
 
     def __init__(self, store: CheckpointStore, job: str) -> None:
-        self._records = Records(store, _KIND, job)
+        self._records = AnsweredRecords(store, "requeues", job, keep=_KEEP)
         self._seen: int | None = None
         self._open: list[Requeue] = []
 
@@ -59,31 +56,25 @@ class RequeueRequests:
 
         Raises RequeueRefused where the id has asked for something else.
         """
-        name = again or secrets.token_hex(16)
-        for record in self._bodies():
+        name = again or new_id()
+        for record in self._records.bodies():
             if record.get("request") == name:
                 if (record.get("source"), record.get("from_batch")) != (source, from_batch):
                     raise RequeueRefused(f"request {name!r} has asked for {record.get('source')!r} already")
                 return name
-        number = self._records.put({"request": name, "source": source, "from_batch": from_batch, "by": by})
-        if number % _KEEP == 0:
-            self._records.prune(_KEEP)
+        self._records.request({"request": name, "source": source, "from_batch": from_batch, "by": by})
         return name
 
     def answer(self, request: str) -> RequeueAnswer | None:
         """Return what became of a request, None while nothing has; raises the error in its answer."""
-        for record in reversed(self._bodies()):
-            if record.get("answer") == request:
-                if "code" in record:
-                    raise error_in(record)
-                return RequeueAnswer(rows=int(record["rows"]), batch=record["batch"])
-        return None
+        body = self._records.answer(request)
+        return None if body is None else RequeueAnswer(rows=int(body["rows"]), batch=body["batch"])
 
     def open(self) -> list[Requeue]:
         """Return the requests without an answer, oldest first; costs one look where nothing has changed."""
         tail = self._records.tail()
         if tail != self._seen:
-            bodies = self._bodies()
+            bodies = self._records.bodies()
             answered = {record["answer"] for record in bodies if "answer" in record}
             asked = {known.id: known for known in map(_request, reversed(bodies)) if known is not None}
             self._open = [known for known in reversed(asked.values()) if known.id not in answered]
@@ -92,14 +83,10 @@ class RequeueRequests:
 
     def reply(self, request: str, outcome: RequeueAnswer | PenstockError) -> None:
         """Answer a request, unless it was answered."""
-        if isinstance(outcome, RequeueAnswer):
-            if self.answer(request) is None:
-                self._records.put({"answer": request, "batch": outcome.batch, "rows": outcome.rows})
-            return
-        self._records.put({"answer": request, **error_body(outcome)})
-
-    def _bodies(self) -> list[dict[str, Any]]:
-        return [record.body for record in self._records.recent(_KEEP)]
+        if isinstance(outcome, PenstockError):
+            self._records.reply(request, outcome)
+        elif self.answer(request) is None:
+            self._records.reply(request, {"batch": outcome.batch, "rows": outcome.rows})
 
 
 def _request(record: Mapping[str, Any]) -> Requeue | None:

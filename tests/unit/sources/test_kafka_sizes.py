@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_reading import reader_of
-from source_contract import read
 from source_reading import end_of_batch
 
 from penstock.errors import SourceUnavailable
@@ -18,6 +17,7 @@ from penstock.sources.formats import Raw
 from penstock.sources.kafka import KafkaReader
 from penstock.sources.kafka_sizes import RecordSizes, Sample
 from penstock.testing.examples import examples
+from penstock.testing.source_contract import read
 from tools.waiting import free_port
 
 pytestmark = pytest.mark.integration

@@ -14,12 +14,11 @@ Imports nothing that is slow to load.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.checkpoint.control_records import Records, error_body, error_in
+from penstock.checkpoint.answered_records import AnsweredRecords, new_id
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
 from penstock.quality.held.decision_records import Decision, HeldDecision, ruling_of
@@ -28,7 +27,6 @@ __all__ = ["AGAIN", "HeldAsk", "HeldAsks"]
 
 AGAIN = 20.0
 """Seconds of its own clock after which who waits asks again."""
-_KIND = "asks"
 _KEEP = 64
 """Records that are kept, and looked at: more than people ask in a minute."""
 
@@ -44,15 +42,14 @@ class HeldAsk:
     at: int
 
 
-@dataclass(slots=True)
 class HeldAsks:
     """The asks for one job's held batches; `store` is that of the folder which holds all jobs."""
 
-    store: CheckpointStore
-    job: str
-    _seen: int | None = None
-    _heard: set[tuple[str, int]] = field(default_factory=set)
-    _answered: set[str] = field(default_factory=set)
+    def __init__(self, store: CheckpointStore, job: str) -> None:
+        self._records = AnsweredRecords(store, "asks", job, keep=_KEEP)
+        self._seen: int | None = None
+        self._heard: set[tuple[str, int]] = set()
+        self._answered: set[str] = set()
 
     def ask(self, batch: int, decision: Decision, *, by: str, at: int, again: str | None = None) -> str:
         """Request a decision on a batch, and return the id of the request.
@@ -60,21 +57,14 @@ class HeldAsks:
         `by` names a process or a user, for people; `at` is the time, microseconds since 1970. `again` is the id of an
         earlier request, which this one repeats.
         """
-        name = again or secrets.token_hex(16)
-        records = self._records()
-        number = records.put({"ask": name, "batch": batch, "decision": decision.value, "by": by, "at": at})
-        if number % _KEEP == 0:
-            records.prune(_KEEP)
+        name = again or new_id()
+        self._records.request({"ask": name, "batch": batch, "decision": decision.value, "by": by, "at": at})
         return name
 
     def answer(self, ask: str) -> HeldDecision | None:
         """Return what the driver has done for an ask, None while it has not answered; raises the error it had."""
-        for record in reversed(self._newest()):
-            if record.get("answer") == ask:
-                if "code" in record:
-                    raise error_in(record)
-                return ruling_of(record)
-        return None
+        body = self._records.answer(ask)
+        return None if body is None else ruling_of(body)
 
     def pending(self) -> list[HeldAsk]:
         """Return what was asked, or asked again, since the last call and nobody has answered, oldest first.
@@ -82,11 +72,11 @@ class HeldAsks:
         The first call returns nothing: what was asked before may be of somebody who was killed since.
         For the driver: costs one look at the newest number where nothing was asked since the last call.
         """
-        tail, before = self._records().tail(), self._seen
+        tail, before = self._records.tail(), self._seen
         if tail == before:
             return []
         self._seen = tail
-        records = self._newest()
+        records = self._records.bodies()
         self._answered |= {str(record["answer"]) for record in records if "answer" in record}
         asks = {ask.id: ask for ask in map(_ask, records) if ask is not None}  # the newest of an id
         new = [ask for ask in asks.values() if (ask.id, ask.at) not in self._heard and ask.id not in self._answered]
@@ -95,19 +85,12 @@ class HeldAsks:
 
     def reply(self, ask: HeldAsk, outcome: HeldDecision | PenstockError) -> None:
         """Answer an ask."""
-        body: dict[str, Any] = {"answer": ask.id}
         if isinstance(outcome, HeldDecision):
-            body |= {"decision": outcome.decision.value, "rows": dict(outcome.rows), "done": outcome.done}
+            done = {"decision": outcome.decision.value, "rows": dict(outcome.rows), "done": outcome.done}
+            self._records.reply(ask.id, done)
         else:
-            body |= error_body(outcome)
-        self._records().put(body)
+            self._records.reply(ask.id, outcome)
         self._answered.add(ask.id)
-
-    def _newest(self) -> list[dict[str, Any]]:
-        return [record.body for record in self._records().recent(_KEEP)]
-
-    def _records(self) -> Records:
-        return Records(self.store, _KIND, self.job)
 
 
 def _ask(record: Mapping[str, Any]) -> HeldAsk | None:
