@@ -31,7 +31,17 @@ from penstock.errors import (
 if TYPE_CHECKING:
     from penstock.checkpoint.storage.webhdfs import WebHdfs
 
-__all__ = ["HdfsOutput", "LocalOutput", "OutputFolder", "output_folder"]
+__all__ = ["Entry", "HdfsOutput", "LocalOutput", "OutputFolder", "output_folder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is in a folder; `size` in bytes, and `modified` in seconds since 1970 by the clock of the file system."""
+
+    name: str
+    is_folder: bool
+    size: int
+    modified: float
 
 
 class OutputFolder(Protocol):
@@ -55,6 +65,9 @@ class OutputFolder(Protocol):
 
     def names(self, path: str) -> list[str]:
         """Return the names of what is right in a folder, sorted; none where there is no folder."""
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is right in a folder, in any order; none where there is no folder. No link is followed."""
 
     def delete(self, path: str) -> None:
         """Remove a file; to remove what is not there changes nothing."""
@@ -99,6 +112,18 @@ class LocalOutput:
                 return sorted(os.listdir(self.full(path)))  # noqa: PTH208 - names, once a batch
             except (FileNotFoundError, NotADirectoryError):
                 return []
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is in a folder."""
+        entries = []
+        with _named(self.full(path)), storage_errors(self.full(path)), suppress(FileNotFoundError, NotADirectoryError):
+            for each in os.scandir(self.full(path)):
+                with suppress(FileNotFoundError):  # somebody has deleted it meanwhile
+                    stat, is_folder = each.stat(follow_symlinks=False), each.is_dir(follow_symlinks=False)
+                    entries.append(
+                        Entry(name=each.name, is_folder=is_folder, size=stat.st_size, modified=stat.st_mtime)
+                    )
+        return entries
 
     def delete(self, path: str) -> None:
         """Remove a file."""
@@ -156,6 +181,16 @@ class HdfsOutput:
         with _named(where):
             calls, full = self._calls(where), self._on_hdfs(path)
             return sorted(each.name for each in calls.again(lambda: calls.children(full)))
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is in a folder."""
+        where = self.full(path)
+        with _named(where):
+            calls, full = self._calls(where), self._on_hdfs(path)
+            return [
+                Entry(name=each.name, is_folder=not each.is_file, size=each.length, modified=each.modified)
+                for each in calls.again(lambda: calls.children(full))
+            ]
 
     def delete(self, path: str) -> None:
         """Remove a file."""

@@ -21,7 +21,17 @@ from penstock.checkpoint.storage.format import decode, encode
 from penstock.errors import CheckpointCorrupt, ManifestDamaged
 from penstock.sinks.files.folders import OutputFolder
 
-__all__ = ["HIDDEN", "BatchFile", "Manifest", "PublishedFile", "Truncation", "apps_of", "key_of", "published_files"]
+__all__ = [
+    "HIDDEN",
+    "BatchFile",
+    "Manifest",
+    "PublishedFile",
+    "Truncation",
+    "apps_of",
+    "key_of",
+    "published_files",
+    "truncations_by_key",
+]
 
 HIDDEN = "_penstock"
 """The folder of what is no data: pandas, Arrow and Spark pass names over that begin with an underscore."""
@@ -143,6 +153,11 @@ def published_files(folder: OutputFolder) -> list[PublishedFile]:
 def apps_of(folder: OutputFolder) -> list[str]:
     """Return the apps that have published into a folder."""
     return [app for key in folder.names(_BATCHES) if (app := _entries(folder, f"{_BATCHES}/{key}")[0])]
+
+
+def truncations_by_key(folder: OutputFolder) -> dict[str, list[Truncation]]:
+    """Return what restores have taken back, by the key of the app."""
+    return {key: _truncations(folder, f"{_BATCHES}/{key}") for key in folder.names(_BATCHES)}
 
 
 def _published(folder: OutputFolder) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:

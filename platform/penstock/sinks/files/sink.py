@@ -12,19 +12,20 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError
-from penstock.sinks.base import CreatingSink, Publisher, Target, TruncatableSink
+from penstock.sinks.base import CreatingSink, MaintainedSink, Needed, Publisher, Target, TruncatableSink, Upkeep
 from penstock.sinks.files.folders import OutputFolder, output_folder
 from penstock.sinks.files.formats import FileFormat, JsonLinesFormat, ParquetFormat
 from penstock.sinks.files.layout import Layout, check_layout, extend_layout
 from penstock.sinks.files.manifest import PublishedFile, published_files
 from penstock.sinks.files.partitions import check_partitions
 from penstock.sinks.files.publisher import FilePublisher
+from penstock.sinks.files.sweep import sweep
 from penstock.sinks.files.truncation import find_version, put_back, truncated
 
 __all__ = ["FolderSink", "JsonLines", "Parquet"]
 
 
-class FolderSink(CreatingSink, TruncatableSink):
+class FolderSink(CreatingSink, TruncatableSink, MaintainedSink):
     """A folder that each batch adds files to, and a manifest of them."""
 
     deduplicates = True
@@ -63,6 +64,10 @@ class FolderSink(CreatingSink, TruncatableSink):
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
         """Delete the files of what followed the target; those of other apps stay, and so does what readers wrote."""
         return put_back(self._folder(), target, slot=slot, newest=newest)
+
+    def maintain(self, needed: Needed, *, now: float) -> Upkeep:
+        """Delete files that were half written by a process that was killed, and late files of what was taken back."""
+        return sweep(self._folder(), now=now)
 
     def place(self) -> str:
         """Return the folder."""
