@@ -43,7 +43,7 @@ class AnsweredRecords:
 
     def answer(self, request: str) -> dict[str, Any] | None:
         """Return the newest answer to a request, None while there is none; raises the error in it."""
-        for body in reversed(self.bodies()):
+        for body in self.bodies()[::-1]:
             if body.get("answer") == request:
                 if "code" in body:
                     raise error_in(body)
