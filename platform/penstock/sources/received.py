@@ -67,6 +67,8 @@ class Receive(Source):
         kind = self.receiver if isinstance(self.receiver, type) else type(self.receiver)
         if not issubclass(kind, Receiver):
             raise ConfigError(f"receiver is {self.receiver!r}, and no penstock.receivers.Receiver")
+        if kind.on_start is Receiver.on_start:
+            raise ConfigError(f"receiver is a {kind.__name__}, which lacks on_start, where a receiver begins")
         refuse_settings(
             receivers=self.receivers, splits=self.splits, interval=self.block_interval, block_bytes=self.block_bytes
         )

@@ -206,6 +206,10 @@ def test_what_is_no_rows_is_an_error_of_the_receiver(rows: object) -> None:
 # --- settings ----------------------------------------------------------------------------------
 
 
+class Silent(Receiver):
+    """A receiver that never begins."""
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -216,13 +220,25 @@ def test_what_is_no_rows_is_an_error_of_the_receiver(rows: object) -> None:
         ({"block_interval": 5}, "block_interval"),
         ({"receiver": object()}, "no penstock.receivers.Receiver"),
         ({"receiver": int}, "no penstock.receivers.Receiver"),
+        ({"receiver": Silent}, "a Silent, which lacks on_start"),
+        ({"receiver": Silent()}, "a Silent, which lacks on_start"),
     ],
-    ids=["no receiver", "no task", "large blocks", "no interval", "a number", "an object", "another class"],
+    ids=[
+        "no receiver",
+        "no task",
+        "large blocks",
+        "no interval",
+        "a number",
+        "an object",
+        "another class",
+        "no start",
+        "none to run",
+    ],
 )
 def test_a_setting_that_no_receiver_can_have_is_refused(settings: dict, reason: str) -> None:
     """When the job is built."""
     with pytest.raises(ConfigError, match=reason):
-        Receive(**{"receiver": Receiver, "schema": "k long", **settings})
+        Receive(**{"receiver": Counting, "schema": "k long", **settings})
 
 
 @pytest.mark.remedy("PEN-SRC-033")
