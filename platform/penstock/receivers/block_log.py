@@ -64,7 +64,8 @@ class BlockLog:
     def end_epochs(self, known: Place) -> Place:
         """Seal the chain, and return where a writer begins: an epoch after all that are there.
 
-        `known` is any place of the chain from which on no block is deleted; raises BlocksGone where one is.
+        `known` is any place of the chain from which on no block is deleted; raises BlocksGone where one is. A seal in
+        the hole would end the chain before blocks that were acknowledged.
         """
         self.refuse_hole(known)
         writer = secrets.token_hex(16)
@@ -72,6 +73,7 @@ class BlockLog:
         while True:
             for _ in end:
                 pass
+            self.refuse_hole(end.place)
             wanted = seal_file(self.receiver, end.place, writer=writer)
             # A block that came first is one more to pass; the seal of another starter is not ours to write after.
             if create_or_read(self.store, self.path(end.place), wanted) == wanted:

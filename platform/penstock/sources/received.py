@@ -367,7 +367,10 @@ class ReceivingReader(CheckpointedReader):
 
 def _opened(log: BlockLog, start: Place) -> _Chain:
     log.refuse_hole(start)
-    return _Chain(log, start)
+    chain = _Chain(log, start)
+    chain.grow()
+    log.refuse_hole(chain.cursor.place)
+    return chain
 
 
 def _place(position: Position, name: str) -> Place | None:
