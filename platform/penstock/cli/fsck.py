@@ -32,9 +32,9 @@ def fsck(
 ) -> None:
     """Verify all checkpoints below a root.
 
-    The command verifies metadata, every entry of each log, and every byte of the state that a kept or saved batch
-    names. It needs no project, no Spark and not the code of the jobs, and changes nothing; the jobs may run at the same
-    time. If anything is damaged it ends with exit code 78.
+    The command verifies metadata, every entry of each log, and every byte of the state, and of the blocks of receivers,
+    that a kept or saved batch names. It needs no project, no Spark and not the code of the jobs, and changes nothing;
+    the jobs may run at the same time. If anything is damaged it ends with exit code 78.
 
     \b
     Examples:
@@ -85,6 +85,8 @@ def _verified(log: Log, folder: CheckpointFolder) -> Verified:
 
 def _show(job: str, verified: Verified) -> None:
     state = f"{verified.batches:,} batches, {verified.files:,} files of state, {verified.size / _MIB:,.1f} MiB"
+    if verified.blocks or verified.unneeded:
+        state += f", {verified.blocks:,} blocks of receivers (and {verified.unneeded:,} that no batch needs)"
     print(f"{job}: {state}; {'not all' if verified.findings else 'all'} is as it was written")
     for finding in verified.findings:
         print(f"  {finding.what}\n    means: {finding.means}")

@@ -13,6 +13,7 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, CheckpointMoved, LogGap, NotFound, PenstockError, StateMissing
+from penstock.runtime.inspect.fsck_blocks import verify_blocks
 from penstock.runtime.snapshots.catalog import snapshot_problems, snapshots_of, unreadable_tables
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.references import Piece
@@ -39,21 +40,35 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Say what was read, and what is wrong: batches that can be restored, files and bytes of their state."""
+    """Say what was read, and what is wrong: batches that can be restored, files and bytes of their state.
+
+    Attributes:
+        blocks: Blocks of receivers that a batch may still read.
+        unneeded: Blocks that none reads any more, until the next sweep.
+    """
 
     batches: int
     files: int
     size: int
     findings: tuple[Finding, ...]
+    blocks: int = 0
+    unneeded: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
         findings = [asdict(finding) for finding in self.findings]
-        return {"batches": self.batches, "files": self.files, "bytes": self.size, "problems": findings}
+        return {
+            "batches": self.batches,
+            "files": self.files,
+            "bytes": self.size,
+            "blocks": self.blocks,
+            "unneeded_blocks": self.unneeded,
+            "problems": findings,
+        }
 
 
 def verify(log: Log, folder: CheckpointFolder) -> Verified:
-    """Read a job's metadata, every entry of its log, and every byte of the state that its kept batches name.
+    """Read a job's metadata, every entry of its log, and every byte of state and blocks that its kept batches name.
 
     `folder` is the job's checkpoint. The job may run meanwhile: what it drops while it is read is not missed.
     Raises what recovery raises for a log that no driver can resume.
@@ -73,15 +88,19 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
         after = recover(log, Damage.LIST)
         still = {kept.batch for kept in after.kept} | {*after.saves.batches.values()}
         states = [(batch, problem) for batch, problem in states if batch in still or batch >= after.floor]
+    blocks = verify_blocks(log.store, before, again=lambda: recover(log, Damage.LIST))
     back = _way_back(before, folder, damaged={batch for batch, _ in states})
     return Verified(
         batches=len(before.kept),
         files=len(read),
-        size=sum(read.values()),
+        size=sum(read.values()) + blocks.size,
+        blocks=blocks.blocks,
+        unneeded=blocks.unneeded,
         findings=(
             *_metadata(log),
             *_of_log(before, back),
             *_of_state(before, states, back),
+            *(Finding(what, means) for what, means in blocks.problems),
             *_of_snapshots(folder),
         ),
     )

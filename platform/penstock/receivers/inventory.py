@@ -1,0 +1,117 @@
+"""Read all blocks of a receiver, and find those that are missing, damaged, or that no reader reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.errors import CheckpointCorrupt, NotFound
+from penstock.receivers.block_log import FOLDER, BlockLog
+from penstock.receivers.blocks import Place, Seal, parse, rows_in
+
+__all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in"]
+
+
+class Fault(Enum):
+    """What is wrong at a place."""
+
+    MISSING = "is gone"
+    DAMAGED = "is damaged"
+    UNREACHED = "is reached by no reader"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFault:
+    """A place of a block log where something is wrong; `what` says it in words, with the path."""
+
+    place: Place
+    fault: Fault
+    what: str
+
+
+@dataclass(slots=True)
+class BlockInventory:
+    """What one receiver has.
+
+    Attributes:
+        blocks: Whole blocks that a reader reaches, from the place on where the reading began.
+        size: Their bytes.
+        unneeded: Files before that place that are no seals, which the next sweep deletes.
+        faults: What is wrong, in the order of places.
+    """
+
+    blocks: int = 0
+    size: int = 0
+    unneeded: int = 0
+    faults: list[BlockFault] = field(default_factory=list)
+
+
+def logs_in(store: CheckpointStore) -> list[BlockLog]:
+    """Return the block logs that a checkpoint has, by a listing."""
+    names = {path.split("/")[1] for path in store.list(FOLDER)}
+    return [BlockLog(store, name) for name in sorted(names)]
+
+
+def inventory_of(log: BlockLog, start: Place | None) -> BlockInventory:
+    """Read the chain of a receiver from a place on, every byte of it.
+
+    Args:
+        log: The blocks.
+        start: The least place that a batch may read; None to begin with the oldest file that is there.
+    """
+    listed = log.listed()
+    inventory = BlockInventory()
+    if start is None:
+        start = listed[0] if listed else Place(0, 0)
+    reached: set[Place] = set()
+    for place, result in _walk(log, start, listed):
+        reached.add(place)
+        match result:
+            case BlockFault():
+                inventory.faults.append(result)
+            case int():
+                inventory.blocks += 1
+                inventory.size += result
+    last = {place.epoch: place for place in listed}
+    inventory.unneeded = sum(place < start and place != last[place.epoch] for place in listed)
+    for place in listed:
+        if place >= start and place not in reached:
+            what = f"block {place.number:,} of epoch {place.epoch} of {log.receiver} follows the end of its epoch"
+            inventory.faults.append(BlockFault(place, Fault.UNREACHED, f"{what} ({log.path(place)})"))
+    return inventory
+
+
+def _walk(log: BlockLog, start: Place, listed: list[Place]) -> Iterator[tuple[Place, BlockFault | int | None]]:
+    """Yield each place of the chain with its fault, the bytes of a whole block, or None for a seal."""
+    place = start
+    while True:
+        path = log.path(place)
+        try:
+            data = log.store.read(path) if log.store.exists(path) else None
+        except NotFound:
+            data = None
+        if data is None:
+            beyond = [other for other in listed if other > place]
+            if not beyond:
+                return
+            what = f"block {place.number:,} of epoch {place.epoch} of {log.receiver} is gone ({path})"
+            yield place, BlockFault(place, Fault.MISSING, what)
+            place = beyond[0]
+            continue
+        try:
+            if isinstance(parse(data, receiver=log.receiver, place=place, path=path), Seal):
+                yield place, None
+                place = Place(place.epoch + 1, place.number)
+                continue
+            rows_in(data, receiver=log.receiver, place=place, path=path)
+            yield place, len(data)
+        except CheckpointCorrupt as why:
+            yield place, BlockFault(place, Fault.DAMAGED, f"{why.what} ({path})")
+            if not any(other.epoch == place.epoch and other > place for other in listed) and any(
+                other.epoch == place.epoch + 1 for other in listed
+            ):  # it was the seal
+                place = Place(place.epoch + 1, place.number)
+                continue
+        place = place.next

@@ -1,0 +1,104 @@
+"""Verify the blocks of receivers that kept batches, or the next one, may read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.storage.store import CheckpointStore
+from penstock.receivers.block_log import BlockLog
+from penstock.receivers.blocks import Place
+from penstock.receivers.inventory import BlockFault, Fault, inventory_of, logs_in
+
+__all__ = ["VerifiedBlocks", "verify_blocks"]
+
+_NAMED = 5
+"""The batches that a finding names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedBlocks:
+    """The blocks of all receivers of a job.
+
+    Attributes:
+        blocks: Whole blocks that a batch may still read.
+        size: Their bytes.
+        unneeded: Files that no kept batch reads on from, and that the next sweep deletes.
+        problems: What is wrong, and what that means for the job.
+    """
+
+    blocks: int = 0
+    size: int = 0
+    unneeded: int = 0
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+def verify_blocks(store: CheckpointStore, recovered: Recovered, *, again: Callable[[], Recovered]) -> VerifiedBlocks:
+    """Read every block from the oldest kept batch on. The job may run, and sweep, meanwhile.
+
+    Args:
+        store: The job's checkpoint.
+        recovered: What its log says.
+        again: Returns what the log says now: what was swept meanwhile is not missed.
+    """
+    blocks = size = unneeded = 0
+    problems: list[tuple[str, str]] = []
+    for receiver in logs_in(store):
+        inventory = inventory_of(receiver, _Needs.of(recovered, receiver).start)
+        blocks, size = blocks + inventory.blocks, size + inventory.size
+        unneeded += inventory.unneeded
+        if inventory.faults:
+            needs = _Needs.of(again(), receiver)
+            problems += [(fault.what, needs.means(fault)) for fault in inventory.faults if needs.has(fault.place)]
+    return VerifiedBlocks(blocks=blocks, size=size, unneeded=unneeded, problems=tuple(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Where batches read on from in the blocks of a receiver; None for a batch from before its first block.
+
+    `force` is the place of the Commit in force, and `kept` has those of all that can be restored.
+    """
+
+    force: Place | None
+    kept: tuple[tuple[int, Place | None], ...]
+
+    @classmethod
+    def of(cls, recovered: Recovered, receiver: BlockLog) -> _Needs:
+        commits = [*recovered.kept, *recovered.saves.readable().values()]
+        kept = sorted({commit.batch: _place(commit, receiver) for commit in commits}.items())
+        return cls(None if recovered.commit is None else _place(recovered.commit, receiver), tuple(kept))
+
+    @property
+    def start(self) -> Place | None:
+        places = [self.force, *(place for _, place in self.kept)]
+        return None if None in places else min(place for place in places if place is not None)
+
+    def has(self, place: Place) -> bool:
+        return self.start is None or place >= self.start
+
+    def means(self, fault: BlockFault) -> str:
+        if fault.fault is Fault.UNREACHED:
+            return "no batch reads its rows: put back from a copy what was there at the end of its epoch"
+        if self.force is None or fault.place >= self.force:
+            return (
+                "the job stops before the rows of this block: put the file back from a copy, or begin with --from empty"
+            )
+        batches = [str(batch) for batch, place in self.kept if place is None or place <= fault.place]
+        return f"{_listed(batches)} cannot be restored; the job continues"
+
+
+def _place(commit: Commit, receiver: BlockLog) -> Place | None:
+    source, _, index = receiver.receiver.rpartition("-")
+    progress = commit.sources.get(source)
+    position: Any = {} if progress is None else progress.position
+    at = position.get("receivers", {}).get(index)
+    return None if at is None else Place(int(at[0]), int(at[1]))
+
+
+def _listed(batches: Sequence[str]) -> str:
+    """Return the newest few of these batches in words."""
+    return f"{'batch' if len(batches) == 1 else 'batches'} {', '.join(batches[-_NAMED:])}"

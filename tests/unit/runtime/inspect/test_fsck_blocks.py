@@ -1,0 +1,90 @@
+"""`penstock fsck` says of each block of a receiver that is not whole what it means for the job (F13, F18, F47)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from received_blocks import Pushed
+
+from penstock.receivers.block_log import BlockLog
+from penstock.receivers.blocks import Place
+from penstock.runtime.inspect.fsck_blocks import VerifiedBlocks, verify_blocks
+
+
+def commit(batch: int, at: tuple[int, int] | None) -> Any:
+    """Return a Commit of a batch that reads on from a place."""
+    position = {"receivers": {} if at is None else {"0": [*at]}}
+    return SimpleNamespace(batch=batch, sources={"s": SimpleNamespace(position=position)})
+
+
+def recovered(*commits: Any, saved: Any = None) -> Any:
+    """Return what a log says that keeps these Commits, the last one in force."""
+    saves = SimpleNamespace(readable=lambda: {} if saved is None else {"mine": saved})
+    return SimpleNamespace(kept=[*commits], saves=saves, commit=commits[-1] if commits else None)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> BlockLog:
+    """Blocks 0 to 3 in epoch 1, and 4 to 6 in epoch 2."""
+    pushed = Pushed(tmp_path / "job", receivers=1)
+    pushed.add(14)
+    return pushed.log(0)
+
+
+def verified(log: BlockLog, before: Any, after: Any = None) -> VerifiedBlocks:
+    """Verify the blocks; `after` is what the log says by then."""
+    return verify_blocks(log.store, before, again=lambda: before if after is None else after)
+
+
+KEPT = recovered(commit(7, (1, 1)), commit(8, (1, 2)), commit(9, (2, 5)))
+
+
+def test_whole_blocks_are_counted_from_the_oldest_batch_on(log: BlockLog) -> None:
+    """A saved batch is one; and a batch without a place needs all that is there."""
+    result = verified(log, KEPT)
+    assert (result.blocks, result.unneeded, result.problems) == (6, 1, ())
+    assert result.size > 1_000
+    assert verified(log, recovered(commit(9, (2, 5)))).blocks == 2
+    assert verified(log, recovered(commit(9, (2, 5)), saved=commit(3, (1, 0)))).blocks == 7
+    assert verified(log, recovered(commit(9, None))).blocks == 7
+    assert verified(log, recovered()).blocks == 7
+
+
+@pytest.mark.fault("F13", "F18")
+@pytest.mark.parametrize(
+    ("place", "means"),
+    [
+        (Place(2, 6), "the job stops before the rows of this block"),
+        (Place(1, 3), "batches 7, 8 cannot be restored; the job continues"),
+        (Place(1, 1), "batch 7 cannot be restored; the job continues"),
+    ],
+    ids=["not read yet", "of two kept batches", "of one"],
+)
+def test_a_damaged_block_stops_the_job_or_takes_a_way_back(log: BlockLog, place: Place, means: str) -> None:
+    """By who reads it."""
+    path = log.path(place)
+    data = log.store.read(path)
+    log.store.delete(path)
+    log.store.create(path, data[:-1])
+    ((what, meaning),) = verified(log, KEPT).problems
+    assert path in what
+    assert meaning.startswith(means)
+
+
+@pytest.mark.fault("F18")
+def test_a_missing_block_is_named_unless_a_sweep_took_it(log: BlockLog) -> None:
+    """The job runs meanwhile, and its oldest kept batch is another one by then."""
+    log.store.delete(log.path(Place(1, 1)))
+    ((what, _),) = verified(log, KEPT).problems
+    assert "block 1 of epoch 1 of s-0 is gone" in what
+    assert verified(log, KEPT, recovered(commit(8, (1, 2)), commit(9, (2, 5)))).problems == ()
+
+
+def test_a_block_that_no_reader_reaches_is_named(log: BlockLog) -> None:
+    """Its rows were acknowledged."""
+    log.store.create(log.path(Place(1, 6)), log.store.read(log.path(Place(1, 0))))
+    ((_, meaning),) = verified(log, KEPT).problems
+    assert meaning.startswith("no batch reads its rows")
