@@ -13,10 +13,11 @@ from penstock.graph.policies import BadRecord
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING, BlockLog, BlockWriter
 from penstock.receivers.blocks import encoded
+from penstock.receivers.process import ReceiverOrder
 from penstock.sources.received import Encode, Receiving, ReceivingReader
 from penstock.sources.received_tasks import RowsOfBlock, StoredRows
 
-__all__ = ["SCHEMA", "Pushed", "write"]
+__all__ = ["SCHEMA", "Pushed", "order_at", "write"]
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -25,6 +26,16 @@ def write(writer: BlockWriter, rows: list[dict[str, Any]], schema: pa.Schema = S
     """Write a block of rows as a receiver encodes them."""
     table = Encode(schema)(rows)
     writer.write(encoded(table), table.num_rows)
+
+
+def order_at(folder: Path, receiver: Receiver) -> ReceiverOrder:
+    """Return an order to receive into a new epoch of a folder."""
+    there = LocalFolder(folder)
+    place = BlockLog(there.store(), "s-0").end_epochs(BEGINNING)
+    return ReceiverOrder(
+        receiver=receiver, index=0, receivers=1, encode=Encode(SCHEMA), checkpoint=there.address, log="s-0",
+        place=place, interval=0.01, most=1_000, rate=None,
+    )  # fmt: skip
 
 
 class Pushed:

@@ -57,6 +57,7 @@ class HttpPush(Receiver):
     def on_start(self) -> None:
         """Serve until the receiver has to end."""
         self.server = _Server((self.host, self.port), _Handler, self)
+        self.report_address(f"{self.host}:{self.server.server_port}")
         self.server.serve_forever(poll_interval=0.2)
 
     def on_stop(self) -> None:

@@ -124,6 +124,10 @@ class Running:
         """Show an error."""
         self._send({"event": "error", "error": error})
 
+    def show(self, address: str) -> None:
+        """Show where senders reach the receiver."""
+        self._send({"event": "address", "address": address})
+
     def restart(self, reason: str) -> None:
         """End, so that another process is started."""
         self._asked.put(("restart", reason))

@@ -26,6 +26,9 @@ class Port(Protocol):
     def report(self, error: str) -> None:
         """Show an error."""
 
+    def show(self, address: str) -> None:
+        """Show where senders reach the receiver."""
+
     def restart(self, reason: str) -> None:
         """End the process, so that another one is started."""
 
@@ -33,8 +36,9 @@ class Port(Protocol):
 class Receiver:
     """Take rows from senders. Subclass it, and give an object of the class to `penstock.sources.Receive`.
 
-    Each receiver runs in a process of its own, beside the driver. The object is pickled for it, so `__init__` keeps
-    settings, and `on_start` opens what cannot be pickled. A process that ends, or raises, is started again.
+    Each receiver runs in a process of its own, beside the driver or, on a cluster, in a task. The object is pickled for
+    it, so `__init__` keeps settings, and `on_start` opens what cannot be pickled. A process that ends, or raises, is
+    started again.
 
     Attributes:
         index: The number of this receiver among those of its source, from 0.
@@ -83,6 +87,13 @@ class Receiver:
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         """Show an error in the status of the job, and tell its listeners; the receiver continues."""
         self._connected().report(_with(message, error))
+
+    def report_address(self, address: str) -> None:
+        """Show in the status of the job where senders reach the receiver, as `127.0.0.1:8080`, or what it reads from.
+
+        On a cluster, receivers run on any machine, and only this says on which port.
+        """
+        self._connected().show(address)
 
     def restart(self, message: str, error: BaseException | None = None) -> None:
         """Have the receiver started again, after a pause, in another process. Rows that were taken are kept first."""

@@ -94,6 +94,7 @@ class SocketLines(Receiver):
 
     def on_start(self) -> None:
         """Read until the receiver has to end."""
+        self.report_address(f"{self.host}:{self.port}")
         while not self.stopping.is_set():
             try:
                 with socket.create_connection((self.host, self.port), timeout=_ANSWER) as connection:

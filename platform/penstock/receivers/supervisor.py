@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -17,7 +12,8 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.receivers.block_log import BlockLog
 from penstock.receivers.blocks import Place
-from penstock.receivers.process import ReceiverOrder, write_order
+from penstock.receivers.local_process import Launch, LocalProcess, ReceiverProcess
+from penstock.receivers.process import ReceiverOrder
 
 __all__ = ["Event", "ReceiverState", "ReceiverSupervisor", "State", "pause_after"]
 
@@ -56,6 +52,8 @@ class ReceiverState:
         rows: The rows that it has kept, in this driver's run.
         restarts: How often it was started again in this run.
         error: The newest error in words, None before the first.
+        host: The machine that it runs on, of a cluster; None for the driver's.
+        address: Where senders reach it, or the server that it reads from, as `127.0.0.1:8080`; None where unknown.
     """
 
     log: str
@@ -64,6 +62,8 @@ class ReceiverState:
     rows: int = 0
     restarts: int = 0
     error: str | None = None
+    host: str | None = None
+    address: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -74,6 +74,8 @@ class ReceiverState:
             "rows": self.rows,
             "restarts": self.restarts,
             "error": self.error,
+            "host": self.host,
+            "address": self.address,
         }
 
 
@@ -90,6 +92,8 @@ class ReceiverSupervisor:
         known: Returns a place of the chain from which on no block is deleted.
         order: Makes the order of a process whose blocks begin at a place.
         tell: Hears each event, with the state, on the thread of the supervisor.
+        rate: Rows a second at first; None for no bound.
+        launch: Starts a process; by itself beside the driver.
     """
 
     def __init__(
@@ -100,22 +104,24 @@ class ReceiverSupervisor:
         order: Callable[[Place, float | None], ReceiverOrder],
         tell: Callable[[Event, ReceiverState], None],
         rate: float | None = None,
+        launch: Launch = LocalProcess,
     ) -> None:
         self._log = log
         self._known = known
         self._order = order
         self._tell = tell
+        self._launch = launch
         self._rate = rate
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ReceiverProcess | None = None
         self._kept = 0
         self._thread = threading.Thread(target=self._run, name=f"penstock-{log.receiver}", daemon=True)
         self.state = ReceiverState(log=log.receiver)
 
     @property
     def pid(self) -> int | None:
-        """Return the process of the receiver, None while there is none."""
+        """Return the process of the receiver, None while there is none on this machine."""
         process = self._process
         return None if process is None else process.pid
 
@@ -145,11 +151,9 @@ class ReceiverSupervisor:
 
     def _command(self, command: Mapping[str, Any]) -> None:
         process = self._process
-        if process is None or process.stdin is None:
-            return
-        with self._lock, suppress(OSError, ValueError):  # it has ended, and that is seen elsewhere
-            process.stdin.write(json.dumps(command).encode() + b"\n")
-            process.stdin.flush()
+        if process is not None:
+            with self._lock:
+                process.command(command)
 
     def _run(self) -> None:
         failures = 0
@@ -176,43 +180,31 @@ class ReceiverSupervisor:
         self._change(epoch=place.epoch)
         with self._lock:
             rate = self._rate
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.receivers.process"],
-            stdin=subprocess.PIPE,  # its end tells the process that we are gone
-            stdout=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for the driver; in its session, which is ended as a whole
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+        process = self._launch(self._order(place, rate))
         ended: Mapping[str, Any] = {}
         try:
-            with suppress(BrokenPipeError):  # then its end tells why
-                write_order(self._order(place, rate), process.stdin)
             self._process = process
             if self._stopping.is_set():
-                self._command({"stop": True})
+                process.command({"stop": True})
             with self._lock:
                 late, rate = rate != self._rate, self._rate
             if late:
-                self._command({"rate": rate})
-            for line in process.stdout:
-                ended = self._heard(json.loads(line)) or ended
+                process.command({"rate": rate})
+            for event in process.events():
+                ended = self._heard(event) or ended
         finally:
             self._process = None
-            process.kill()
-            code = process.wait()
+            how = process.close()
             self._kept = self.state.rows
-            for pipe in (process.stdin, process.stdout):
-                with suppress(OSError):
-                    pipe.close()
-        if not ended:
-            return f"its process ended with {code}, and said nothing"
-        return str(ended["error"] or ended["reason"])
+        return str(ended["error"] or ended["reason"]) if ended else how
 
     def _heard(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Note an event of the process; return the one that says why it ends."""
         match event["event"]:
+            case "placed":
+                self._change(host=event["host"])
+            case "address":
+                self._change(address=event["address"])
             case "started":
                 self._change(state=State.RUNNING)
                 self._tell(Event.STARTED, self.state)

@@ -28,6 +28,7 @@ class Disk:
         self.free.set()
         self.error: Exception | None = None
         self.waiting = 0
+        self.address = ""
 
     def put(self, rows: Any) -> Future[None]:
         """Keep rows, and answer when the disk is free."""
@@ -45,6 +46,10 @@ class Disk:
     def report(self, error: str) -> None:
         """Nothing is reported."""
         raise AssertionError(error)
+
+    def show(self, address: str) -> None:
+        """Note where it listens."""
+        self.address = address
 
     def restart(self, reason: str) -> None:
         """Nothing asks for it."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+import received_blocks
 from faulty_store import Fault, FaultyStore, Lasting, Plan
 from pushing import Counting, until
 
@@ -18,19 +18,9 @@ from penstock.receivers.block_log import BEGINNING, BlockLog
 from penstock.receivers.process import ReceiverOrder, Running, read_order, write_order
 
 
-def encode(rows: Any) -> pa.Table:
-    """Make a table of rows."""
-    return pa.Table.from_pylist(list(rows), schema=pa.schema([("k", pa.int64())]))
-
-
 def order_at(folder: Path, count: int = 3) -> ReceiverOrder:
-    """Return an order in a new epoch of a folder."""
-    there = LocalFolder(folder)
-    place = BlockLog(there.store(), "s-0").end_epochs(BEGINNING)
-    return ReceiverOrder(
-        receiver=Counting(count), index=0, receivers=1, encode=encode, checkpoint=there.address, log="s-0", place=place,
-        interval=0.01, most=1_000, rate=None,
-    )  # fmt: skip
+    """Return an order to count, in a new epoch of a folder."""
+    return received_blocks.order_at(folder, Counting(count))
 
 
 class InThisProcess(Running):

@@ -29,6 +29,10 @@ class Noting:
         """Note an error."""
         self.said.append(("error", error))
 
+    def show(self, address: str) -> None:
+        """Note an address."""
+        self.said.append(("address", address))
+
     def restart(self, reason: str) -> None:
         """Note a restart."""
         self.said.append(("restart", reason))
@@ -47,9 +51,15 @@ def test_a_receiver_stores_and_reports_to_its_process() -> None:
     assert receiver.submit([{"k": 2}]).done()
     receiver.report_error("slow")
     receiver.report_error("slow", ValueError("x"))
+    receiver.report_address("127.0.0.1:80")
     receiver.restart("again")
     assert port.rows == [{"k": 1}, [{"k": 2}]]
-    assert port.said == [("error", "slow"), ("error", "slow: ValueError: x"), ("restart", "again")]
+    assert port.said == [
+        ("error", "slow"),
+        ("error", "slow: ValueError: x"),
+        ("address", "127.0.0.1:80"),
+        ("restart", "again"),
+    ]
     assert (receiver.index, receiver.receivers, receiver.stopping.is_set()) == (2, 3, False)
 
 

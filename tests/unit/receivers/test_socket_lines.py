@@ -71,6 +71,10 @@ class Kept:
         """Keep an error."""
         self.errors.append(error)
 
+    def show(self, address: str) -> None:
+        """Keep the address."""
+        self.address = address
+
     def restart(self, reason: str) -> None:
         """Never happens."""
         raise AssertionError(reason)
@@ -109,6 +113,7 @@ def test_a_sender_that_dies_in_a_line_is_connected_to_again(connected: tuple[Kep
     half = "the connection ended inside the line"
     assert kept.lines == [(b"one", None), (b"two", None), (b"thr", half), (b"four", None)]
     assert "the server has closed the connection" in kept.errors[0]
+    assert kept.address == f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def test_a_server_that_is_away_is_tried_until_it_is_there(server: socket.socket) -> None:

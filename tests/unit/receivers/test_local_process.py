@@ -1,0 +1,39 @@
+"""A receiver's process beside the driver takes commands and tells events by its pipes (F47)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pushing import Counting
+from received_blocks import order_at
+
+from penstock.receivers.local_process import LocalProcess
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_process_stores_and_stops(tmp_path: Path) -> None:
+    """It has a group of its own, so that Ctrl-C is for the driver; a command after its end is passed over."""
+    process = LocalProcess(order_at(tmp_path / "job", Counting(3)))
+    assert process.pid is not None
+    assert os.getpgid(process.pid) == process.pid
+    assert os.getsid(process.pid) == os.getsid(0)
+    events = process.events()
+    assert [next(events)["event"], next(events)] == ["started", {"event": "stored", "rows": 3}]
+    process.command({"rate": 10.0})
+    process.command({"stop": True})
+    assert [event["event"] for event in events] == ["ended"]
+    process.command({"stop": True})
+    process.close()
+
+
+@pytest.mark.fault("F47")
+def test_a_process_that_is_killed_says_nothing(tmp_path: Path) -> None:
+    """Its events end, and its code is told."""
+    process = LocalProcess(order_at(tmp_path / "job", Counting(3)))
+    assert next(process.events())["event"] == "started"
+    process.kill()
+    assert "ended" not in [event["event"] for event in process.events()]
+    assert process.close() == "its process ended with -9, and said nothing"
