@@ -128,7 +128,10 @@ def _load(load: LoadReport) -> Iterator[tuple[str, str]]:
 
 def _receiver(state: Mapping[str, Any]) -> str:
     """Say how a receiver is, and what its newest error was."""
-    text = f"{state['receiver']} {state['state']}, {state['rows']:,} rows"
+    text = f"{state['receiver']} {state['state']}"
+    if state.get("address"):
+        text += f" ({state['address']}{', on ' + state['host'] if state.get('host') else ''})"
+    text += f", {state['rows']:,} rows"
     if state["restarts"]:
         text += f", started again {state['restarts']:,} times"
     return text if state["error"] is None else f"{text}, last error: {state['error']}"

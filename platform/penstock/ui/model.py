@@ -19,6 +19,7 @@ from penstock.supervise.stream import Phase, Stream
 from penstock.ui.commits import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.flow import Flow, flow_of
 from penstock.ui.formatting import finite, total
+from penstock.ui.receiver_lines import ReceiverLine, receivers_of
 
 __all__ = ["JobView", "Judged", "Reading", "Step", "Tone", "Trouble", "Unit", "view_of"]
 
@@ -197,6 +198,7 @@ class JobView:
     changes: tuple[Stream, ...]
     sources: tuple[SourceEnd, ...]
     sinks: tuple[SinkEnd, ...]
+    receivers: tuple[ReceiverLine, ...]
     flow: Flow | None
 
     @property
@@ -264,6 +266,7 @@ def view_of(reading: Reading) -> JobView:
         changes=tuple(_changes(reading.history)),
         sources=sources_of(reading.in_force, status.record.get("left")),
         sinks=sinks_of(reading.in_force, reading.published, status.record.get("tables")),
+        receivers=receivers_of(status.record.get("receivers")) if runs else (),
         flow=flow_of(status.record.get("graph")),
     )
 

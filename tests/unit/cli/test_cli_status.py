@@ -13,12 +13,14 @@ from penstock.time.clock import SystemClock
 def test_each_receiver_has_a_line() -> None:
     """With its restarts and its newest error, where there are any."""
     status = DriverStatus({}, SystemClock())
-    well = ReceiverState(log="orders-0", state=State.RUNNING, epoch=1, rows=12_034)
+    well = ReceiverState(
+        log="orders-0", state=State.RUNNING, epoch=1, rows=12_034, address="127.0.0.1:80", host="worker"
+    )
     ill = ReceiverState(log="orders-1", state=State.WAITING, epoch=4, rows=7, restarts=2, error="the port is taken")
     status.on_receivers([well.to_json(), ill.to_json()])
     shown = JobStatus(job="orders", state=JobState.RUNNING, record=status.body())
     assert [text for name, text in _status_rows(shown) if name == "receiver"] == [
-        "orders-0 running, 12,034 rows",
+        "orders-0 running (127.0.0.1:80, on worker), 12,034 rows",
         "orders-1 waiting to be started again, 7 rows, started again 2 times, last error: the port is taken",
     ]
     assert shown.to_json()["receivers"] == [well.to_json(), ill.to_json()]
