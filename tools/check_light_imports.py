@@ -1,5 +1,7 @@
 """Check that what a DAG file or a command line imports does not pull in pyspark, airflow or great_expectations.
 
+The process of a receiver starts again whenever it has died, so it does without more.
+
 Run as `python -m tools.check_light_imports`; each module is imported by an interpreter of its own.
 Those three cost seconds (FACTS 6), at every parse of a DAG and every `penstock --help`.
 """
@@ -28,6 +30,9 @@ LIGHT = (
     "penstock.quality",
     "penstock.cli.main",
 )
+OF_RECEIVERS = ("penstock.receivers.process", "penstock.sources.http_source", "penstock.sources.socket_source")
+"""What the process of a receiver imports, which holds senders up until it has started again."""
+HEAVY_FOR_RECEIVERS = ("asyncio", "deltalake", "pandas", "pydantic", "structlog")
 PROBE = ROOT / "tools" / "import_probe.py"
 
 
@@ -45,7 +50,8 @@ def judge(probe: Probe) -> str | None:
     """Say what is wrong with one import; None when it is light."""
     if probe.error is not None:
         return f"{probe.module}: cannot be imported: {probe.error}"
-    heavy = [name for name in HEAVY if name in probe.modules]
+    named = (*HEAVY, *HEAVY_FOR_RECEIVERS) if probe.module in OF_RECEIVERS else HEAVY
+    heavy = [name for name in named if name in probe.modules]
     return f"{probe.module}: imports {', '.join(heavy)}; import it where it is used" if heavy else None
 
 
@@ -69,7 +75,7 @@ def job_modules(root: Path) -> list[str]:
 
 def main() -> int:
     """Import each module and judge it."""
-    probes = [probe(module, ROOT) for module in (*LIGHT, *job_modules(ROOT))]
+    probes = [probe(module, ROOT) for module in (*LIGHT, *OF_RECEIVERS, *job_modules(ROOT))]
     print("light imports, ms:", ", ".join(f"{each.module} {each.ms:.0f}" for each in probes))
     problems = [problem for each in probes if (problem := judge(each)) is not None]
     return report("light imports", problems, checked=f"{len(probes)} modules")

@@ -56,6 +56,15 @@ def test_all_heavy_packages_are_named():
     )
 
 
+def test_the_process_of_a_receiver_does_without_more():
+    """Its senders wait for its start."""
+    loaded = frozenset({"structlog", "pydantic", "json"})
+    assert judge(Probe("penstock.receivers.process", 1.0, loaded)) == (
+        "penstock.receivers.process: imports pydantic, structlog; import it where it is used"
+    )
+    assert judge(Probe("penstock.sources", 1.0, loaded)) is None
+
+
 def test_the_modules_of_jobs_are_found(tmp_path):
     """Every job is checked, without a list that someone has to keep."""
     project(tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -78,11 +79,12 @@ def write_order(order: ReceiverOrder, pipe: IO[bytes]) -> None:
 
 
 def read_order(pipe: IO[bytes]) -> ReceiverOrder:
-    """Read the order; raises EOFError where the driver is gone, and what the user's module raises."""
-    from pyspark import cloudpickle
+    """Read the order; raises EOFError where the driver is gone, and what the user's module raises.
 
+    It loads pyspark only where the order needs it: code that has no module goes by value.
+    """
     length = int.from_bytes(_exactly(pipe, _LENGTH), "big")
-    order: ReceiverOrder = cloudpickle.loads(_exactly(pipe, length))
+    order: ReceiverOrder = pickle.loads(_exactly(pipe, length))  # noqa: S301 - of the driver that started us
     return order
 
 
