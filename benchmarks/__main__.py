@@ -17,6 +17,7 @@ from benchmarks import (
     kafka_reader,
     kafka_sink,
     keyed_state,
+    receiver,
     restart,
     slides,
     steady,
@@ -42,6 +43,7 @@ PROGRAMS = {
     "harness": harness.run_harness,
     "kafka-sink": kafka_sink.run_kafka_sink,
     "folders": folders.run_folders,
+    "receiver": receiver.run_receiver,
 }
 
 
