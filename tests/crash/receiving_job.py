@@ -3,7 +3,8 @@
     python receiving_job.py FOLDER [STAGE WHEN BATCH]
 
 FOLDER gets the checkpoint, the table and, in `ports`, the ports of the receivers. The driver runs until the file
-`stop` is there, or kills itself at that hook of that batch, or the first one after it.
+`stop` is there, or kills itself at that hook of that batch, or the first one after it. With SPARK_MASTER in the
+environment its executors are on that cluster, and so are its receivers, as many as RECEIVERS says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pushing import Acknowledging
 
 from penstock import Job
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.config.values import is_local
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.spark.session import open_session
@@ -24,8 +26,16 @@ from penstock.sinks import Delta
 from penstock.sources import Receive
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible
+from tools.spark_cluster import QUICK_JAVA
 
-RECEIVERS = 2
+RECEIVERS = int(os.environ.get("RECEIVERS", "2"))
+MASTER = os.environ.get("SPARK_MASTER", "local[2]")
+HERE = Path(__file__).resolve().parents[2]
+ON_CLUSTER = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "2",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+}
 
 
 def make_job(folder: Path) -> Job:
@@ -38,7 +48,14 @@ def make_job(folder: Path) -> Job:
 
 def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
     """Run the job."""
-    spark = open_session("received", master="local[2]", jars=Path(__file__).resolve().parents[2] / ".jars")
+    shared = not is_local(MASTER)
+    spark = open_session(
+        "received",
+        master=MASTER,
+        jars=HERE / ".jars",
+        settings=ON_CLUSTER if shared else {},
+        modules=[HERE / "tests" / "support"] if shared else [],
+    )
     run = JobRun.open(
         make_job(folder),
         spark,
@@ -47,6 +64,7 @@ def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
         trigger=AsFastAsPossible(),
         suites={},
         settings=DriverSettings(keep=2),
+        shared=shared,
     )
     with run.receivers:
         for hook in run.driver.run():

@@ -28,11 +28,12 @@ class RowsTooLarge(SourceError, ValueError):
     remedy = "Store fewer rows at a time: a block has at most 64 MiB."
 
 
-class ReceiversNeedOneMachine(SourceError, ValueError):
-    """A job with receivers is run on a cluster."""
+class ReceiversTakeAllCores(SourceError, ValueError):
+    """The receivers of a job would take every core of its executors on a cluster, so no batch could run."""
 
     code = "PEN-SRC-033"
     remedy = (
-        "Set master = 'local[*]' under [spark]. Receivers run beside the driver, and not yet on the executors of a "
-        "cluster."
+        "Give the job more cores than it has receivers, as by spark.cores.max or spark.executor.instances under "
+        "[spark.conf], or use fewer receivers."
     )
+    exit_code = EXIT_RETRY

@@ -18,7 +18,7 @@ from penstock.receivers.http_push import BadBody, HttpPush
 from penstock.sources.base import ERROR, RAW, Source
 from penstock.sources.formats import Json
 from penstock.sources.formats.base import shown
-from penstock.sources.received import Encode, Receiving, ReceivingReader, refuse_cluster, refuse_settings
+from penstock.sources.received import Encode, Receiving, ReceivingReader, refuse_settings
 from penstock.sources.received_tasks import StoredRows
 from penstock.sources.socket_source import as_they_are
 
@@ -88,8 +88,7 @@ class Http(Source):
                 raise ConfigError(f"with_columns has {column!r}; a request has {', '.join(METADATA)}")
 
     def open(self, spark: Any) -> ReceivingReader:
-        """Return the reader; raises ReceiversNeedOneMachine."""
-        refuse_cluster(spark)
+        """Return the reader."""
         form = Json(self.schema)
         columns = form.columns()
         taken = sorted(set(columns.names) & set(self.with_columns))

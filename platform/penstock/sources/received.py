@@ -6,7 +6,6 @@ it, from which the chain of blocks is followed (`receivers.block_log`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
-from penstock.errors import BlocksGone, ConfigError, ReceiversNeedOneMachine, RootMissing
+from penstock.errors import BlocksGone, ConfigError, RootMissing
 from penstock.graph.durations import Duration, millis
 from penstock.graph.policies import BadRecord
 from penstock.receivers import Receiver
@@ -74,8 +73,7 @@ class Receive(Source):
         )
 
     def open(self, spark: Any) -> ReceivingReader:
-        """Return the reader; raises ReceiversNeedOneMachine."""
-        refuse_cluster(spark)
+        """Return the reader."""
         schema = arrow_schema(self.schema)
         return ReceivingReader(
             schema,
@@ -101,13 +99,6 @@ def refuse_settings(*, receivers: int, splits: int, interval: Duration, block_by
         raise ConfigError(f"block_bytes is {block_bytes:,}, and a block has {MOST_BYTES:,} bytes at most")
     if not isinstance(interval, Duration) or interval < _LEAST_INTERVAL:
         raise ConfigError(f"block_interval is {interval}, and is a Duration of a millisecond at least")
-
-
-def refuse_cluster(spark: Any) -> None:
-    """Raise ReceiversNeedOneMachine where the executors are on other machines."""
-    master = "local" if spark is None else str(spark.sparkContext.master)
-    if not re.match(r"local(\[|$)", master):
-        raise ReceiversNeedOneMachine(f"the job has receivers, and its Spark master is {master!r}")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,14 +12,14 @@ from source_reading import end_of_batch
 
 from penstock import millis
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import BlocksGone, ConfigError, ReceiversNeedOneMachine
+from penstock.errors import BlocksGone, ConfigError
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING
 from penstock.receivers.blocks import Place
 from penstock.sources import Receive
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import ERROR, RAW, SourceReader
-from penstock.sources.received import Encode, refuse_cluster
+from penstock.sources.received import Encode
 from penstock.testing.source_contract import Feed, Grow, SourceContract, read, spans
 
 
@@ -144,6 +143,8 @@ def test_a_block_of_a_fixed_batch_that_is_gone_is_named(tmp_path: Path) -> None:
         read(reader, span)
     with pytest.raises(BlocksGone):
         pushed.reader().span({"receivers": {"0": [1, 0]}}, end)
+    with pytest.raises(BlocksGone):
+        pushed.reader().backlog(None)
 
 
 def test_what_waits_is_counted_in_rows_and_bytes(tmp_path: Path) -> None:
@@ -239,16 +240,6 @@ def test_a_setting_that_no_receiver_can_have_is_refused(settings: dict, reason: 
     """When the job is built."""
     with pytest.raises(ConfigError, match=reason):
         Receive(**{"receiver": Counting, "schema": "k long", **settings})
-
-
-@pytest.mark.remedy("PEN-SRC-033")
-def test_a_cluster_is_refused_and_one_machine_is_taken() -> None:
-    """Receivers run beside the driver."""
-    for master in ("spark://host:7077", "yarn", "local-cluster[2,1,1024]"):
-        with pytest.raises(ReceiversNeedOneMachine, match=master.split("[")[0]):
-            refuse_cluster(SimpleNamespace(sparkContext=SimpleNamespace(master=master)))
-    for master in ("local", "local[*]", "local[2,4]"):
-        refuse_cluster(SimpleNamespace(sparkContext=SimpleNamespace(master=master)))
 
 
 @pytest.mark.spark

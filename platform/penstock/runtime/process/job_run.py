@@ -29,6 +29,7 @@ from penstock.runtime.process.receiving import Receivers, sweeping
 from penstock.runtime.process.takeover_policy import holder_name
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.spark.engine import SparkEngine
+from penstock.runtime.spark.receiver_tasks import ReceiverTasks
 from penstock.runtime.spark.storage_probe import prove_shared
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
@@ -68,6 +69,7 @@ class JobRun:
 
         `root` is the folder of all jobs; decisions on held batches are kept there. `needed` names batches that
         must be kept, asked at each batch. `shared` says that executors run on other machines, which is then proved.
+        Receivers run there as well then.
         """
         graph = job.graph()
         folder = root / graph.name
@@ -88,7 +90,8 @@ class JobRun:
             HeldWork(records, log, graph, uuid=metadata.uuid, staged=folder / "staged", spark=spark),
             clock,
         )
-        receivers = Receivers(graph, engine.readers, clock, listeners)
+        tasks = ReceiverTasks(spark) if shared else None
+        receivers = Receivers(graph, engine.readers, clock, listeners, tasks=tasks)
 
         def between(owned: OwnedLog) -> None:
             service.serve(owned)

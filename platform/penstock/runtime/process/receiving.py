@@ -15,8 +15,10 @@ from penstock.checkpoint.log.listener import Listener
 from penstock.graph.graph import JobGraph
 from penstock.graph.listeners import ReceiverInfo
 from penstock.graph.policies import MaxRate
+from penstock.receivers.local_process import LocalProcess
 from penstock.receivers.supervisor import Event, ReceiverState, ReceiverSupervisor
 from penstock.runtime.process.batch_events import tell_listeners
+from penstock.runtime.spark.receiver_tasks import ReceiverTasks
 from penstock.sources.base import CheckpointedReader, SourceReader
 from penstock.sources.received import ReceivingReader
 from penstock.time.clock import Clock
@@ -52,6 +54,7 @@ class Receivers(Listener):
     Attributes:
         draining: Returns whether the driver reads what is there and ends: then nothing more is received.
         listeners: Hear `on_receivers`.
+        tasks: Runs receivers on the executors of a cluster; None where they run beside the driver.
     """
 
     graph: JobGraph
@@ -59,6 +62,7 @@ class Receivers(Listener):
     clock: Clock
     listeners: Sequence[Listener] = ()
     draining: Callable[[], bool] = lambda: False
+    tasks: ReceiverTasks | None = None
     _running: list[_Running] = field(default_factory=list)
     _events: queue.SimpleQueue[tuple[str, int, Event, ReceiverState]] = field(default_factory=queue.SimpleQueue)
     _is_on: bool = False
@@ -66,7 +70,9 @@ class Receivers(Listener):
     _shown: list[dict[str, Any]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        """Let the next call of `serve` start the receivers."""
+        """Let the next call of `serve` start the receivers; raises ReceiversTakeAllCores on too small a cluster."""
+        if self.tasks is not None:
+            self.tasks.refuse(sum(reader.receiving.receivers for reader in self._receiving().values()))
         self._is_on = True
         return self
 
@@ -119,6 +125,7 @@ class Receivers(Listener):
             order=lambda place, rate: reader.order(index, place, rate),
             tell=lambda event, state: self._events.put((name, index, event, state)),
             rate=rate,
+            launch=LocalProcess if self.tasks is None else self.tasks.launch,
         )
         supervisor.start()
         return _Running(name, index, reader, supervisor, rate)

@@ -12,10 +12,12 @@ from received_blocks import Pushed
 
 from penstock import Job, ReceiverInfo
 from penstock.checkpoint.log.listener import Listener
+from penstock.errors import ReceiversTakeAllCores
 from penstock.graph.policies import MaxRate
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING
 from penstock.runtime.process.receiving import MOST_WAITING, Receivers, receiver_rate, sweeping
+from penstock.runtime.spark.receiver_tasks import refuse_all_cores
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource, Receive
 from penstock.time.clock import SystemClock
@@ -114,6 +116,22 @@ def test_a_run_that_was_not_entered_receives_nothing(tmp_path: Path) -> None:
     with Receivers(job.graph(), {}, SystemClock()) as none:
         none.serve()
         assert none.pids() == []
+
+
+def test_a_run_that_would_take_all_cores_is_refused_before_it_receives(tmp_path: Path) -> None:
+    """One that reads what is there is not: it enters nothing."""
+    running, _ = receivers(tmp_path, Counting(5), Notes(), count=2)
+    cores = 2
+
+    def refuse(count: int) -> None:
+        refuse_all_cores(count, cores)
+
+    tasks: Any = SimpleNamespace(refuse=refuse)
+    running.tasks = tasks
+    with pytest.raises(ReceiversTakeAllCores), running:
+        raise AssertionError
+    running.serve()
+    assert running.pids() == []
 
 
 class Held:
