@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage.locate import folder_at
+from penstock.checkpoint.storage.locate import store_at
 from penstock.errors import CommitUnknown, PenstockError, StorageFull, StorageUnavailable
 from penstock.receivers.block_buffer import BlockBuffer
 from penstock.receivers.block_log import BlockLog, BlockWriter
@@ -55,6 +55,7 @@ class ReceiverOrder:
         interval: Seconds after which a block is cut.
         most: Bytes at which a block is cut.
         rate: Rows a second at first; None for no bound.
+        replication: The copies that HDFS keeps of a block; None for as many as of other files.
     """
 
     receiver: Receiver | type[Receiver]
@@ -67,6 +68,7 @@ class ReceiverOrder:
     interval: float
     most: int
     rate: float | None
+    replication: int | None = None
 
 
 def write_order(order: ReceiverOrder, pipe: IO[bytes]) -> None:
@@ -105,7 +107,8 @@ class Running:
         self._send = send
         self._order = order
         self._asked: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._writer = BlockWriter(BlockLog(folder_at(order.checkpoint).store(make=False), order.log), order.place)
+        store = store_at(order.checkpoint, replication=order.replication)
+        self._writer = BlockWriter(BlockLog(store, order.log), order.place)
         self._buffer = BlockBuffer(self._write, interval=order.interval, most=order.most)
         self._buffer.limit(order.rate)
         self._receiver = order.receiver() if isinstance(order.receiver, type) else order.receiver

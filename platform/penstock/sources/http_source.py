@@ -51,6 +51,7 @@ class Http(Source):
         block_bytes: The size in bytes at which a block is cut before that; at most 64 MiB.
         on_bad_record: Whether a row that does not fit goes to quarantine or fails the batch.
         splits: How many tasks read a batch.
+        replication: The copies of a block where the checkpoint is on HDFS; None for as many as of its other files.
 
     Raises:
         ConfigError: A setting is wrong by itself.
@@ -68,11 +69,18 @@ class Http(Source):
     block_bytes: int = 4 * 2**20
     on_bad_record: BadRecord = BadRecord.QUARANTINE
     splits: int = 1
+    replication: int | None = None
 
     acknowledged = "counted from what a request was answered with 200 for"
 
     def __post_init__(self) -> None:
-        refuse_settings(receivers=1, splits=self.splits, interval=self.block_interval, block_bytes=self.block_bytes)
+        refuse_settings(
+            receivers=1,
+            splits=self.splits,
+            interval=self.block_interval,
+            block_bytes=self.block_bytes,
+            replication=self.replication,
+        )
         if not 1 <= self.port < 1 << 16:
             raise ConfigError(f"port is {self.port}, and no port of TCP")
         if len(self.token) < _LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable():
@@ -106,7 +114,12 @@ class Http(Source):
         return ReceivingReader(
             schema,
             Receiving(
-                receiver, receivers=1, encode=as_they_are, interval=self.block_interval.seconds, most=self.block_bytes
+                receiver,
+                receivers=1,
+                encode=as_they_are,
+                interval=self.block_interval.seconds,
+                most=self.block_bytes,
+                replication=self.replication,
             ),
             PostedRows(schema, form, columns),
             on_bad_record=self.on_bad_record,

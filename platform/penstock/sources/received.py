@@ -30,6 +30,8 @@ __all__ = ["ACKNOWLEDGED", "Encode", "Receive", "Receiving", "ReceivingReader", 
 
 ACKNOWLEDGED = "counted from what a receiver has acknowledged to its sender"
 _LEAST_INTERVAL = millis(1)
+_MOST_COPIES = 512
+"""What HDFS allows by itself (`dfs.replication.max`)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Receive(Source):
         block_bytes: The size in bytes at which a block is cut before that; at most 64 MiB.
         on_bad_record: Whether a row that does not fit the schema goes to quarantine or fails the batch.
         splits: How many tasks read a batch. A block is read by one.
+        replication: The copies of a block where the checkpoint is on HDFS; None for as many as of its other files.
 
     Raises:
         ConfigError: A setting is wrong by itself.
@@ -58,6 +61,7 @@ class Receive(Source):
     block_bytes: int = 4 * 2**20
     on_bad_record: BadRecord = BadRecord.QUARANTINE
     splits: int = 1
+    replication: int | None = None
 
     in_files = False
     acknowledged = ACKNOWLEDGED
@@ -69,7 +73,11 @@ class Receive(Source):
         if kind.on_start is Receiver.on_start:
             raise ConfigError(f"receiver is a {kind.__name__}, which lacks on_start, where a receiver begins")
         refuse_settings(
-            receivers=self.receivers, splits=self.splits, interval=self.block_interval, block_bytes=self.block_bytes
+            receivers=self.receivers,
+            splits=self.splits,
+            interval=self.block_interval,
+            block_bytes=self.block_bytes,
+            replication=self.replication,
         )
 
     def open(self, spark: Any) -> ReceivingReader:
@@ -83,6 +91,7 @@ class Receive(Source):
                 encode=Encode(schema),
                 interval=self.block_interval.seconds,
                 most=self.block_bytes,
+                replication=self.replication,
             ),
             StoredRows(schema),
             on_bad_record=self.on_bad_record,
@@ -90,8 +99,12 @@ class Receive(Source):
         )
 
 
-def refuse_settings(*, receivers: int, splits: int, interval: Duration, block_bytes: int) -> None:
+def refuse_settings(
+    *, receivers: int, splits: int, interval: Duration, block_bytes: int, replication: int | None
+) -> None:
     """Raise ConfigError for settings that no receiver can have."""
+    if replication is not None and not 1 <= replication <= _MOST_COPIES:
+        raise ConfigError(f"replication is {replication}, and is from 1 to {_MOST_COPIES} copies")
     for name, value in (("receivers", receivers), ("splits", splits), ("block_bytes", block_bytes)):
         if value < 1:
             raise ConfigError(f"{name} is {value}, and is at least 1")
@@ -137,7 +150,7 @@ def _flagged(rows: pa.Table, errors: pa.Array | None, raw: pa.Array | None) -> p
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """How receivers run: what takes rows, in how many processes, and how blocks are cut."""
+    """How receivers run: what takes rows, in how many processes, how blocks are cut, and their copies on HDFS."""
 
     receiver: Receiver | type[Receiver]
     _: KW_ONLY
@@ -145,6 +158,7 @@ class Receiving:
     encode: Any
     interval: float
     most: int
+    replication: int | None = None
 
 
 class _Chain:
@@ -331,6 +345,7 @@ class ReceivingReader(CheckpointedReader):
             interval=self.receiving.interval,
             most=self.receiving.most,
             rate=rate,
+            replication=self.receiving.replication,
         )
 
     def known(self, index: int) -> Place:

@@ -39,6 +39,7 @@ class Socket(Source):
         on_bad_record: Whether a line that cannot be decoded, or half a line where the connection ends, goes to
             quarantine or fails the batch.
         splits: How many tasks read a batch.
+        replication: The copies of a block where the checkpoint is on HDFS; None for as many as of its other files.
 
     Raises:
         ConfigError: A setting is wrong by itself.
@@ -53,11 +54,18 @@ class Socket(Source):
     block_bytes: int = 4 * 2**20
     on_bad_record: BadRecord = BadRecord.QUARANTINE
     splits: int = 1
+    replication: int | None = None
 
     acknowledged = "counted from the lines in blocks: those of the newest block may be lost, as TCP acknowledges none"
 
     def __post_init__(self) -> None:
-        refuse_settings(receivers=1, splits=self.splits, interval=self.block_interval, block_bytes=self.block_bytes)
+        refuse_settings(
+            receivers=1,
+            splits=self.splits,
+            interval=self.block_interval,
+            block_bytes=self.block_bytes,
+            replication=self.replication,
+        )
         if not self.host:
             raise ConfigError("host is empty")
         if not 1 <= self.port < 1 << 16:
@@ -79,6 +87,7 @@ class Socket(Source):
                 encode=as_they_are,
                 interval=self.block_interval.seconds,
                 most=self.block_bytes,
+                replication=self.replication,
             ),
             RecordRows(form, schema),
             on_bad_record=self.on_bad_record,

@@ -216,6 +216,7 @@ class Silent(Receiver):
     [
         ({"receivers": 0}, "receivers is 0"),
         ({"splits": 0}, "splits is 0"),
+        ({"replication": 0}, "replication is 0"),
         ({"block_bytes": 2**27}, "67,108,864 bytes at most"),
         ({"block_interval": millis(0)}, "block_interval"),
         ({"block_interval": 5}, "block_interval"),
@@ -227,6 +228,7 @@ class Silent(Receiver):
     ids=[
         "no receiver",
         "no task",
+        "no copy",
         "large blocks",
         "no interval",
         "a number",

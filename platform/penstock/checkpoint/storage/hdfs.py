@@ -6,7 +6,8 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.checkpoint.storage.hdfs_create import HdfsCreation
 from penstock.checkpoint.storage.store import READ_CAP, corrupt, elements, folder_elements
@@ -74,7 +75,14 @@ class HdfsStore:
         urls, user, self._folder = parse_root(root)
         self.root = root.rstrip("/")
         self._web = WebHdfs(urls, user, connect=connect, patience=patience, monotonic=monotonic, sleep=sleep)
+        self._replication: int | None = None
         self._check_root(self._web.calls(self.root), make=make)
+
+    def replicated(self, copies: int) -> Self:
+        """Return the same store, of whose new files HDFS keeps so many copies, whatever it keeps of others."""
+        other = copy(self)
+        other._replication = copies  # noqa: SLF001 - of the same class
+        return other
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         """Write a new file whole, or raise `AlreadyExists`; no failure leaves a part under the name.
@@ -84,7 +92,7 @@ class HdfsStore:
         *parents, name = elements(path)
         folder = "/".join((self._folder, *parents))
         calls = self._web.calls(path, size=len(data))
-        publication = HdfsCreation(calls, folder, name, data, path)
+        publication = HdfsCreation(calls, folder, name, data, path, replication=self._replication)
         try:
             try:
                 calls.again(publication.attempt)

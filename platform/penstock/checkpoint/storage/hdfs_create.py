@@ -26,7 +26,15 @@ class HdfsCreation:
     """
 
     def __init__(
-        self, calls: Calls, folder: str, name: str, data: bytes | memoryview, path: str, *, private: bool = True
+        self,
+        calls: Calls,
+        folder: str,
+        name: str,
+        data: bytes | memoryview,
+        path: str,
+        *,
+        private: bool = True,
+        replication: int | None = None,
     ) -> None:
         self.unknown = False
         """Whether the file may have been published, and neither it nor what it was made from is there (F24)."""
@@ -36,6 +44,7 @@ class HdfsCreation:
         self._data = data
         self._path = path
         self._private = private
+        self._replication = replication
         self._temp: str | None = None
         self._file_id = -1
         self._left: set[str] = set()
@@ -59,7 +68,7 @@ class HdfsCreation:
         temp = f"{self._folder}/.tmp-{secrets.token_hex(16)}"
         self._left.add(temp)
         try:
-            self._calls.write(temp, self._data, private=self._private)
+            self._calls.write(temp, self._data, private=self._private, replication=self._replication)
         except NotFound:
             self._left.discard(temp)
             raise

@@ -8,11 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.checkpoint.storage.hdfs import parse_root
+from penstock.checkpoint.storage.hdfs import HdfsStore, parse_root
 from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.store import CheckpointStore
 
-__all__ = ["folder_at", "is_url", "root_of"]
+__all__ = ["folder_at", "is_url", "root_of", "store_at"]
 
 _SCHEMES = ("webhdfs://", "swebhdfs://", "hdfs://")
 _LONGEST_NAME = 255
@@ -50,6 +51,15 @@ def folder_at(address: str) -> CheckpointFolder:
     url, _, rest = address.partition("#")
     cache, _, below = rest.rpartition("#")
     return HdfsFolder(url, cache, below)
+
+
+def store_at(address: str, *, replication: int | None) -> CheckpointStore:
+    """Return the store of the folder that has this `address`, with so many copies of new files where it is on HDFS.
+
+    A disk keeps one copy of a file, whatever is said. Raises RootMissing.
+    """
+    store = folder_at(address).store(make=False)
+    return store.replicated(replication) if replication is not None and isinstance(store, HdfsStore) else store
 
 
 def _cache_name(url: str) -> str:

@@ -228,13 +228,20 @@ class Calls:
         except AlreadyExists as error:
             raise RootUnsafe("a file is where a folder should be", where=self._path, path=self._path) from error
 
-    def write(self, path: str, data: bytes | memoryview, *, private: bool = True) -> None:
-        """Write a new file in a folder that is there, or raise `NotFound`; it is closed when this returns."""
+    def write(
+        self, path: str, data: bytes | memoryview, *, private: bool = True, replication: int | None = None
+    ) -> None:
+        """Write a new file in a folder that is there, or raise `NotFound`; it is closed when this returns.
+
+        `replication` are the copies that HDFS keeps of it, None for as many as of other files.
+        """
         try:
             with self._named():
                 options = {"overwrite": "false", "createparent": "false"} | (
                     {"permission": _PRIVATE_FILE} if private else {}
                 )
+                if replication is not None:
+                    options["replication"] = str(replication)
                 place = self._client._create(path, **options).headers["location"]  # noqa: SLF001
                 answer = self._client._request(method="PUT", url=place, data=data)  # noqa: SLF001
                 if not answer:

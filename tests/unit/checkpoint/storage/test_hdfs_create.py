@@ -281,3 +281,27 @@ def test_who_has_waited_in_vain_waits_no_more_until_hdfs_answers() -> None:
     took.append(clock.now - began)
     assert [seconds > 20 for seconds in took] == [True, False, False, True], took
     assert max(took[1:3]) <= 2.0
+
+
+def test_a_file_has_as_many_copies_as_its_store_asks_for() -> None:
+    """HDFS is asked for them when the file is created, and of another store's files it decides."""
+    asked: list[Any] = []
+
+    class Noting(Scripted):
+        def _request(self, method: str, url: str, **named: Any) -> requests.Response:
+            params = named.get("params", {})
+            if params.get("op") == "CREATE":
+                asked.append(params.get("replication"))
+            return super()._request(method, url, **named)
+
+    clock = Naps()
+    store = HdfsStore(
+        ROOT,
+        connect=lambda urls, **named: Noting(urls, lambda _: refusal("AccessControlException"), **named),
+        monotonic=clock.monotonic,
+        sleep=clock.sleep,
+    )
+    for each in (store, store.replicated(2), store):
+        with pytest.raises(StorageDenied):
+            each.create("blocks/s-0/000001/000000000000", b"x")
+    assert asked == [None, "2", None]

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.checkpoint.storage.locate import folder_at, root_of
-from penstock.errors import ConfigError
+from penstock.checkpoint.storage.locate import folder_at, root_of, store_at
+from penstock.errors import ConfigError, RootMissing
 
 LONG = "webhdfs://me@nn1,nn2:9870/" + "/".join("x" * 100 for _ in range(4))
 
@@ -72,3 +72,12 @@ def test_the_address_of_a_folder_is_enough_to_have_it(folder: LocalFolder | Hdfs
     """Tasks are told of folders so."""
     again = folder_at(folder.address)
     assert (again, type(again)) == (folder, type(folder))
+
+
+def test_a_disk_keeps_one_copy_whatever_is_said(tmp_path: Path) -> None:
+    """The store of an address is that of its folder, which has to be there."""
+    store = store_at(str(tmp_path), replication=3)
+    store.create("a", b"x")
+    assert store.read("a") == LocalFolder(tmp_path).store().read("a") == b"x"
+    with pytest.raises(RootMissing):
+        store_at(str(tmp_path / "none"), replication=None)
