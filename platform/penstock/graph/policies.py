@@ -18,6 +18,7 @@ __all__ = [
     "OnNewColumn",
     "OnRewrite",
     "OnUnreadable",
+    "Pane",
 ]
 
 
@@ -36,6 +37,14 @@ class LatenessRule(Enum):
 
     WINDOW = "window"
     WATERMARK = "watermark"
+
+
+class Pane(Enum):
+    """Why a window was emitted (SEMANTICS 3.2): before it closed, when it closed, or for rows that came after that."""
+
+    EARLY = "EARLY"
+    ON_TIME = "ON_TIME"
+    LATE = "LATE"
 
 
 class BadRecord(Enum):

@@ -10,7 +10,10 @@ from penstock.graph.names import checked_name
 from penstock.graph.policies import LatenessRule
 from penstock.graph.source_location import job_error
 
-__all__ = ["DropLate", "LateTo", "Sliding", "TimeWindow", "Tumbling"]
+__all__ = ["PANE", "REVISION", "DropLate", "LateTo", "Sliding", "TimeWindow", "Tumbling"]
+
+PANE, REVISION = "_pane", "_revision"
+"""The columns that follow the aggregates of a window that may be emitted more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class LateTo:
 class TimeWindow:
     """Windows [start, start + size) whose starts are `offset` plus the multiples of `every` from 1970.
 
-    All in microseconds.
+    A window is forgotten `allowed_lateness` after its end (SEMANTICS 2.5). All in microseconds.
     A window without a late policy cannot be used: choose with `drop_late()` or `late_to(name)`.
     """
 
@@ -38,6 +41,12 @@ class TimeWindow:
     offset: int = 0
     late: DropLate | LateTo | None = None
     rule: LatenessRule = LatenessRule.WINDOW
+    allowed_lateness: int = 0
+
+    @property
+    def has_panes(self) -> bool:
+        """Return whether a window may be emitted more than once, so that its rows have PANE and REVISION."""
+        return self.allowed_lateness > 0
 
     def drop_late(self) -> Self:
         """Return the same windows; late rows are dropped and counted."""

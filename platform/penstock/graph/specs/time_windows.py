@@ -24,7 +24,7 @@ from penstock.graph.steps import (
     need_sink,
     refuse_late_streams,
 )
-from penstock.graph.windows import LateTo, TimeWindow
+from penstock.graph.windows import PANE, REVISION, LateTo, TimeWindow
 
 __all__ = ["LATE_OUTLET", "TimeWindowMethods", "TimeWindows", "WindowedStream"]
 
@@ -126,7 +126,7 @@ class WindowedStream(Generic[Stream]):
         self._used = True  # also where it is refused: that is said at once, and the window may be written again
         if not aggregates:
             raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
-        taken = {*self._rows._keys, "window_start", "window_end"}
+        taken = {*self._rows._keys, "window_start", "window_end", *((PANE, REVISION) if self._spec.has_panes else ())}
         for name, aggregate in aggregates.items():
             if name in taken:
                 raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)

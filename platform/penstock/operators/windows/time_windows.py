@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import JobError, StateError
+from penstock.graph.policies import Pane
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import TIME, Due, Rebuilt, RowsOfBranch, StateView, Tally
+from penstock.operators.windows.panes import PANE_FIELDS, pane_columns
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import (
     FRONT,
@@ -122,9 +124,10 @@ class WindowStep:
 
     @property
     def output(self) -> pa.Schema:
-        """Return the columns of its output: keys, window_start, window_end, results (SEMANTICS 3.1)."""
+        """Return the columns of its output: keys, window_start, window_end, results, panes (SEMANTICS 3.1, 3.2)."""
         bounds = [pa.field(WINDOW_START, _UTC), pa.field(WINDOW_END, _UTC)]
-        return pa.schema([*self.keys, *bounds, *self.plan.result_fields])
+        panes = PANE_FIELDS if self.window.has_panes else ()
+        return pa.schema([*self.keys, *bounds, *self.plan.result_fields, *panes])
 
 
 def preaggregate(
@@ -278,13 +281,21 @@ def _order(rows: pa.Table, part: int | str) -> Ints:
     return column
 
 
-def _finished(whole: pa.Table, end: int | pa.ChunkedArray, spec: WindowStep) -> pa.Table:
-    """Turn the partials of a window into its output; `end` is that of all rows, or one for each."""
+def _finished(
+    whole: pa.Table,
+    end: int | pa.ChunkedArray,
+    spec: WindowStep,
+    *,
+    pane: Pane = Pane.ON_TIME,
+    revisions: Ints | int = 0,
+) -> pa.Table:
+    """Turn the partials of a window into its output; `end` and `revisions` are those of all rows, or one for each."""
     ends = pa.repeat(pa.scalar(end, pa.int64()), whole.num_rows) if isinstance(end, int) else end
     bounds = [pc.subtract(ends, spec.window.size).cast(_UTC), ends.cast(_UTC)]
     keys = [whole.column(name) for name in spec.keys.names]
     results = spec.plan.results(spec.plan.partials_of(whole))
-    return pa.table([*keys, *bounds, *results], schema=spec.output)
+    panes = pane_columns(pane, revisions, whole.num_rows) if spec.window.has_panes else []
+    return pa.table([*keys, *bounds, *results, *panes], schema=spec.output)
 
 
 def _check_open(delta: pa.Table, window: TimeWindow, watermark: int | None) -> None:
