@@ -13,20 +13,23 @@ import pyarrow as pa
 from penstock.operators.columns import integers
 from penstock.operators.protocol import Due, Tally
 from penstock.operators.windows.partials import slices_in
-from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
+from penstock.operators.windows.revisions import panes_schema
+from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, PANES, RUNNING, SLICES, TOTAL
 from penstock.operators.windows.time_windows import Strategy, WindowStep, step
 from penstock.operators.windows.two_stacks import front_schema
+from penstock.state.compaction import latest
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a step did, with all of its output; `floor` is that of all parts that have one."""
+    """What a step did, with all of its output; `floor` is that of parts that only serve windows to come."""
 
     append: Mapping[str, pa.Table]
     replace: Mapping[str, pa.Table]
     floor: int
+    floors: Mapping[str, int]
     facts: Mapping[str, Any]
     next_due: int | None
     rows: int
@@ -41,11 +44,12 @@ def whole_step(source: SliceMemory, deltas: Iterable[pa.Table], spec: WindowStep
     assert isinstance(tally, Tally)
     assert isinstance(due, Due)
     assert isinstance(change, Change)
-    (floor,) = set(change.floors.values())
+    (floor,) = {least for part, least in change.floors.items() if part not in (SLICES, PANES)}
     return Done(
         append=change.append,
         replace=change.replace,
         floor=floor,
+        floors=change.floors,
         facts=change.facts,
         next_due=due.watermark,
         rows=tally.counts["merged"],
@@ -62,7 +66,8 @@ def kept_parts(spec: WindowStep) -> dict[str, pa.Schema]:
         Strategy.BLOCKS: (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT),
     }
     front = front_schema(spec.layout)
-    return {name: front if name == FRONT else spec.layout.schema for name in names[spec.strategy]}
+    panes = {PANES: panes_schema(spec.layout)} if spec.window.has_panes else {}
+    return {name: front if name == FRONT else spec.layout.schema for name in names[spec.strategy]} | panes
 
 
 class SliceMemory:
@@ -72,7 +77,7 @@ class SliceMemory:
         self.spec = spec
         self.runs: dict[str, list[pa.Table]] = {}
         self.text = "{}"
-        self.floor = -(2**63)
+        self.floors: Mapping[str, int] = {}
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -81,14 +86,15 @@ class SliceMemory:
     def scan(self, part: str, lo: int, hi: int, _schema: pa.Schema | None = None) -> list[pa.Table]:
         tables = []
         for run in self.runs.get(part, []):
-            first, last = np.searchsorted(integers(run, GROUP), [lo, hi])
+            first, last = np.searchsorted(integers(run, GROUP), [max(lo, self._floor(part)), hi])
             if first < last:
                 tables.append(run.slice(first, last - first))
         return tables
 
     def groups(self, part: str) -> np.ndarray:
         runs = [slices_in(run) for run in self.runs.get(part, [])]
-        return np.unique(np.concatenate(runs)) if runs else np.zeros(0, np.int64)
+        groups = np.unique(np.concatenate(runs)) if runs else np.zeros(0, np.int64)
+        return groups[groups >= self._floor(part)]
 
     def write(self, result: Done) -> None:
         assert not set(result.append) & set(result.replace)
@@ -98,22 +104,28 @@ class SliceMemory:
         for part, table in result.replace.items():
             self.runs[part] = [self._stored(part, table)] if table.num_rows else []
         self.text = json.dumps(result.facts)
-        self.floor = result.floor
+        self.floors = result.floors
 
     def compact(self, *, sweep: bool) -> None:
         """Merge the runs of the parts that are appended to; with `sweep`, let go what no window needs."""
-        for part in ("slices", "late", "late_next"):
+        for part in ("slices", "late", "late_next", "panes"):
             runs = self.runs.get(part, [])
             if runs:
-                merged = self.spec.layout.combine(runs)
-                keep = integers(merged, GROUP) >= (self.floor if sweep else -(2**63))
+                keys = self.spec.keys.names
+                merged = latest(runs, keys, drop_deleted=True) if part == PANES else self.spec.layout.combine(runs)
+                keep = integers(merged, GROUP) >= (self._floor(part) if sweep else -(2**63))
                 self.runs[part] = [merged.filter(pa.array(keep))]
         if sweep:
             fronts = self.runs.get("front", [])
-            self.runs["front"] = [run.filter(pa.array(integers(run, GROUP) >= self.floor)) for run in fronts]
+            self.runs["front"] = [run.filter(pa.array(integers(run, GROUP) >= self._floor("front"))) for run in fronts]
+
+    def _floor(self, part: str) -> int:
+        return self.floors.get(part, -(2**63))
 
     def _stored(self, part: str, table: pa.Table) -> pa.Table:
         assert table.schema.equals(kept_parts(self.spec)[part])
+        if part == PANES:  # segments sort what is appended
+            table = table.sort_by([(GROUP, "ascending"), ("_hash", "ascending")])
         groups = integers(table, GROUP)
         hashes = integers(table, "_hash")
         assert np.array_equal(np.lexsort((hashes, groups)), np.arange(len(groups))) or _sorted(groups, hashes)

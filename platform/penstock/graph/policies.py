@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
+    "Accumulation",
     "Afterwards",
     "BadRecord",
     "LatenessRule",
@@ -37,6 +38,13 @@ class LatenessRule(Enum):
 
     WINDOW = "window"
     WATERMARK = "watermark"
+
+
+class Accumulation(Enum):
+    """The content of a pane after the first (SEMANTICS 3.2): all rows so far, or those since the pane before."""
+
+    ACCUMULATING = "accumulating"
+    DISCARDING = "discarding"
 
 
 class Pane(Enum):

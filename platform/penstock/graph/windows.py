@@ -7,10 +7,20 @@ from typing import Self
 
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_name
-from penstock.graph.policies import LatenessRule
+from penstock.graph.policies import Accumulation, LatenessRule
 from penstock.graph.source_location import job_error
 
-__all__ = ["PANE", "REVISION", "DropLate", "LateTo", "Sliding", "TimeWindow", "Tumbling"]
+__all__ = [
+    "PANE",
+    "REVISION",
+    "DropLate",
+    "LateTo",
+    "Sliding",
+    "TimeWindow",
+    "Tumbling",
+    "drop_late",
+    "late_to",
+]
 
 PANE, REVISION = "_pane", "_revision"
 """The columns that follow the aggregates of a window that may be emitted more than once."""
@@ -28,12 +38,22 @@ class LateTo:
     stream: str
 
 
+def drop_late() -> DropLate:
+    """Drop and count the rows that are too late to revise a window: `update_late(within=…, then=drop_late())`."""
+    return DropLate()
+
+
+def late_to(name: str) -> LateTo:
+    """Hand the rows that are too late to revise a window to the side stream `job.late(name)`."""
+    return LateTo(checked_name(name, "a late stream"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
     """Windows [start, start + size) whose starts are `offset` plus the multiples of `every` from 1970.
 
     A window is forgotten `allowed_lateness` after its end (SEMANTICS 2.5). All in microseconds.
-    A window without a late policy cannot be used: choose with `drop_late()` or `late_to(name)`.
+    A window without a late policy cannot be used: choose with `drop_late()`, `late_to(name)` or `update_late(…)`.
     """
 
     size: int
@@ -42,6 +62,15 @@ class TimeWindow:
     late: DropLate | LateTo | None = None
     rule: LatenessRule = LatenessRule.WINDOW
     allowed_lateness: int = 0
+    accumulation: Accumulation = Accumulation.ACCUMULATING
+
+    def __post_init__(self) -> None:
+        """Raise JobError where no late row could ever revise a window."""
+        if self.allowed_lateness and self.rule is LatenessRule.WATERMARK:
+            raise job_error(
+                "update_late revises windows, and under LatenessRule.WATERMARK every row that could is late: use one of"
+                " the two"
+            )
 
     @property
     def has_panes(self) -> bool:
@@ -54,7 +83,31 @@ class TimeWindow:
 
     def late_to(self, name: str) -> Self:
         """Return the same windows; late rows go to the side stream `job.late(name)`."""
-        return self._with_policy(LateTo(checked_name(name, "a late stream")))
+        return self._with_policy(late_to(name))
+
+    def update_late(self, *, within: Duration, then: DropLate | LateTo) -> Self:
+        """Return the same windows; a late row revises each window that has closed and is not forgotten.
+
+        A revision is one more row of the output, for each batch, key and window that late rows touch. All rows get the
+        columns `_pane` (ON_TIME or LATE) and `_revision` (0, 1, …).
+
+        Args:
+            within: The allowed lateness, at least a microsecond: a window is forgotten when the watermark has reached
+                its end + `within`. The state keeps its slices until then.
+            then: The fate of rows whose windows are all forgotten: `drop_late()` or `late_to(name)`.
+        """
+        if not isinstance(then, DropLate | LateTo):
+            raise job_error(f"then= of update_late is {then!r}; write drop_late() or late_to(name) of penstock.windows")
+        lateness = duration_micros(within, "within= of update_late", least=1)
+        return replace(self._with_policy(then), allowed_lateness=lateness)
+
+    def accumulating(self) -> Self:
+        """Return the same windows; a pane has all rows of its window so far, as without saying so."""
+        return replace(self, accumulation=Accumulation.ACCUMULATING)
+
+    def discarding(self) -> Self:
+        """Return the same windows; a pane has only the rows that came since the pane before."""
+        return replace(self, accumulation=Accumulation.DISCARDING)
 
     def lateness_rule(self, rule: LatenessRule) -> Self:
         """Return the same windows under another rule of what is late (SEMANTICS 2.3)."""

@@ -7,13 +7,14 @@ Times are integer microseconds since 1970; None is the watermark at the beginnin
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 from penstock.graph.aggregates import Aggregate, AggregateKind
-from penstock.graph.policies import LatenessRule
+from penstock.graph.policies import Accumulation, LatenessRule, Pane
 from penstock.graph.windows import TimeWindow
 
 __all__ = ["Expected", "ModelBatch", "ModelWindow", "Row", "WindowModel", "windows_at"]
@@ -49,17 +50,26 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ModelWindow:
-    """One key of one window that closed: its bounds, the key's values and the aggregates by name."""
+    """One key of one window that was emitted: its bounds, the key's values, the aggregates by name, and the pane.
+
+    `revision` counts what was emitted of the key and window, from 0.
+    """
 
     start: int
     end: int
     key: tuple[Any, ...]
     results: Mapping[str, Expected]
+    pane: Pane = Pane.ON_TIME
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelBatch:
-    """The result of a batch: the windows that closed, in the order of their ends, late rows, and the accounting."""
+    """The result of a batch: windows, late rows, and the accounting.
+
+    The windows are those that closed without the batch's rows, then revisions, then those that closed with its rows;
+    each in the order of their ends.
+    """
 
     windows: Sequence[ModelWindow]
     late: Sequence[Row]
@@ -91,6 +101,9 @@ class WindowModel:
     aggregates: Mapping[str, Aggregate]
     time: Callable[[Row], int]
     _held: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+    _closed: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+    _closed_to: int | None = None
+    _revisions: Counter[tuple[tuple[int, int], tuple[Any, ...]]] = field(default_factory=Counter)
 
     def batch(self, rows: Sequence[Row], *, late: int | None, close: int | None) -> ModelBatch:
         """Take the rows of a batch in arrival order and close what is due.
@@ -98,12 +111,14 @@ class WindowModel:
         `late` is the watermark that judges rows (2.3), `close` the one that closes windows (2.5); they differ only in
         chained steps (2.1).
         """
+        out = [] if late is None or close is None else self._close(min(late, close))
+        touched: dict[tuple[int, int], list[Row]] = {}
         late_rows: list[Row] = []
         counted = partly = nowhere = 0
         for row in rows:
             time = self.time(row)
             windows = windows_at(time, self.window)
-            held = [w for w in windows if late is None or w[1] > late]
+            held = [w for w in windows if late is None or w[1] + self.window.allowed_lateness > late]
             too_old = late is not None and time < late and self.window.rule is LatenessRule.WATERMARK
             if too_old or (windows and not held):
                 late_rows.append(row)
@@ -113,22 +128,50 @@ class WindowModel:
                 counted += 1
                 partly += len(held) < len(windows)
                 for window in held:
-                    self._held.setdefault(window, []).append(row)
-        closed = sorted((w for w in self._held if close is not None and w[1] <= close), key=lambda w: w[1])
-        windows_closed = [keyed for w in closed for keyed in self._keyed(w, self._held.pop(w))]
-        return ModelBatch(windows_closed, late_rows, counted, partly, nowhere)
+                    over = self._closed_to is not None and window[1] <= self._closed_to
+                    (touched if over else self._held).setdefault(window, []).append(row)
+        out += self._revise(touched)
+        out += [] if close is None else self._close(close)
+        return ModelBatch(out, late_rows, counted, partly, nowhere)
 
-    def _keyed(self, bounds: tuple[int, int], rows: Sequence[Row]) -> list[ModelWindow]:
-        groups: dict[tuple[Any, ...], tuple[tuple[Any, ...], list[Row]]] = {}
-        for row in rows:
-            key = tuple(row[name] for name in self.keys)
-            groups.setdefault(tuple(map(_comparable, key)), (key, []))[1].append(row)
-        return [
-            ModelWindow(
-                *bounds, key, {name: _aggregate(spec, group, self.time) for name, spec in self.aggregates.items()}
+    def _close(self, to: int) -> list[ModelWindow]:
+        """Emit the windows that are over, and forget those whose lateness is (2.5)."""
+        self._closed_to = to if self._closed_to is None else max(self._closed_to, to)
+        closed = sorted((w for w in self._held if w[1] <= to), key=lambda w: w[1])
+        self._closed |= {w: self._held.pop(w) for w in closed}
+        out = [keyed for w in closed for keyed in self._keyed(w, self._closed[w], Pane.ON_TIME)]
+        for window in [w for w in self._closed if w[1] + self.window.allowed_lateness <= to]:
+            del self._closed[window]
+        return out
+
+    def _revise(self, touched: Mapping[tuple[int, int], list[Row]]) -> list[ModelWindow]:
+        """Emit again the keys of closed windows that rows touch (2.6)."""
+        out: list[ModelWindow] = []
+        for window in sorted(touched, key=lambda w: w[1]):
+            rows = touched[window]
+            whole = self._closed.setdefault(window, [])
+            whole += rows
+            keys = {self._key(row) for row in rows}
+            shown = [row for row in whole if self._key(row) in keys]
+            out += self._keyed(
+                window, shown if self.window.accumulation is Accumulation.ACCUMULATING else rows, Pane.LATE
             )
-            for key, group in groups.values()
-        ]
+        return out
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(_comparable(row[name]) for name in self.keys)
+
+    def _keyed(self, bounds: tuple[int, int], rows: Sequence[Row], pane: Pane) -> list[ModelWindow]:
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            groups.setdefault(self._key(row), []).append(row)
+        windows = []
+        for key, group in groups.items():
+            results = {name: _aggregate(spec, group, self.time) for name, spec in self.aggregates.items()}
+            values = tuple(group[0][name] for name in self.keys)
+            windows.append(ModelWindow(*bounds, values, results, pane, self._revisions[bounds, key]))
+            self._revisions[bounds, key] += 1
+        return windows
 
 
 def _comparable(value: Any) -> Any:

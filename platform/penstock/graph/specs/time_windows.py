@@ -11,6 +11,7 @@ from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Duration
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import LateNode, SideNode
+from penstock.graph.policies import Accumulation
 from penstock.graph.source_location import job_error, user_site
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import (
@@ -54,6 +55,17 @@ class TimeWindows(StepSpec):
         """Return that a window has the event time of its end."""
         return EventTime.OWN
 
+    @property
+    def revises(self) -> Accumulation | None:
+        """Return the content of its panes, None where each window is emitted once."""
+        return self.window.accumulation if self.window.has_panes else None
+
+    def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
+        """Return that panes add up; those that contain the one before do not, and are refused."""
+        if panes is Accumulation.ACCUMULATING:
+            return None
+        return "revisions are rows of their own, late where they come after the allowed lateness of this step"
+
     def reads(self, side: int) -> Reads:
         """Return what the aggregates read; late rows keep their columns where a side stream takes them."""
         read = (a.expression for a in self.aggregates.values() if a.expression is not None)
@@ -80,16 +92,22 @@ class TimeWindows(StepSpec):
     def settings(self) -> Mapping[str, str]:
         """Return what becomes of late rows, and which rows are."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped"
-        return {"late data": late, "lateness rule": self.window.rule.value}
+        panes = {"panes": self.window.accumulation.value} if self.window.has_panes else {}
+        return {"late data": late, "lateness rule": self.window.rule.value, **panes}
 
     def words(self, node: StepNode, keys: str) -> str:
         """Return windows, keys, what becomes of late rows, and the aggregates."""
         window = self.window
         size = f"{Duration(window.size)}"
         size = size if window.size == window.every else f"{size} every {Duration(window.every)}"
-        late = f"to {window.late.stream}" if isinstance(window.late, LateTo) else "dropped and counted"
+        late = (
+            f"late rows to {window.late.stream}" if isinstance(window.late, LateTo) else "late rows dropped and counted"
+        )
+        if window.allowed_lateness:
+            panes = "all rows of the window" if window.accumulation is Accumulation.ACCUMULATING else "the late rows"
+            late = f"revised within {Duration(window.allowed_lateness)} of the end by {panes}, later rows {late[10:]}"
         made = ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in self.aggregates.items())
-        return f"window {node.name}: {size}, {keys}, late rows {late}; {made}"
+        return f"window {node.name}: {size}, {keys}, {late}; {made}"
 
 
 class TimeWindowMethods(StepMethods[Stream]):
@@ -104,6 +122,8 @@ class TimeWindowMethods(StepMethods[Stream]):
             raise job_error(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}")
         if spec.late is None:
             raise job_error(f"window {name!r} does not say what happens to late rows", MissingLatePolicy)
+        if spec.accumulation is Accumulation.DISCARDING and not spec.has_panes:
+            raise job_error(f"window {name!r} is discarding(), and emits each window once: add update_late(…)")
         step = checked_name(name, "a window step")
         windowed = WindowedStream(self, step, spec, self._partitions(step, partitions, keyed=bool(self._keys)))
         self._stream._job.unfinished.append(windowed._refuse_unused)

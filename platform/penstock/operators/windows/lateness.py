@@ -11,10 +11,10 @@ import numpy as np
 
 from penstock.graph.policies import LatenessRule
 from penstock.graph.windows import TimeWindow
-from penstock.operators.windows.slices import in_no_window, last_ends
+from penstock.operators.windows.slices import BEGINNING_OF_TIME, in_no_window, last_ends
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["Judgement", "forgotten", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,19 @@ class Judgement:
         return ~(self.late | self.no_window)
 
 
+def forgotten(watermark: int | None, window: TimeWindow) -> int | None:
+    """Return the time up to which windows are forgotten at a watermark: those with end <= it (SEMANTICS 2.5).
+
+    None is the beginning of time.
+    """
+    return None if watermark is None else max(watermark - window.allowed_lateness, BEGINNING_OF_TIME)
+
+
 def judge(times: Ints, window: TimeWindow, late_watermark: int | None) -> Judgement:
     """Judge rows by their event times and the watermark of their batch (SEMANTICS 2.3, 2.5, 2.10).
 
     A row in no window (see `in_no_window`) is never late under `LatenessRule.WINDOW`.
-    Otherwise it is late if every window that holds it has end <= watermark, and partly late if only some have.
+    Otherwise it is late if every window that holds it is `forgotten`, and partly late if only some are.
     Under `LatenessRule.WATERMARK` a row with time < watermark is late whatever the window, in a gap too.
     `late_watermark` None is the beginning of time: nothing is late.
     """
@@ -55,5 +63,6 @@ def judge(times: Ints, window: TimeWindow, late_watermark: int | None) -> Judgem
     last = last_ends(safe, window)
     # The first window that holds a time starts less than `size` before it, a whole number of slides before the last.
     first = last - (last - safe - 1) // window.every * window.every
-    late = (last <= late_watermark) & ~outside
-    return Judgement(late, (first <= late_watermark) & ~late & ~outside, outside)
+    gone = forgotten(late_watermark, window)
+    late = (last <= gone) & ~outside
+    return Judgement(late, (first <= gone) & ~late & ~outside, outside)

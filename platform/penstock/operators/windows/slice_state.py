@@ -24,6 +24,7 @@ __all__ = [
     "FRONT",
     "LATE",
     "LATE_NEXT",
+    "PANES",
     "RUNNING",
     "SLICES",
     "TOTAL",
@@ -37,6 +38,8 @@ __all__ = [
 SLICES, RUNNING, LATE = "slices", "running", "late"
 FRONT, TOTAL, LATE_NEXT = "front", "total", "late_next"
 """The parts of a window step's state; the last three are of `Blocks`."""
+PANES = "panes"
+"""The part that counts the revisions of windows; its groups are window ends."""
 END = "end"
 
 
@@ -61,12 +64,12 @@ class Slices:
         starts = np.union1d(self._state.groups(SLICES), slices_in(self._added))
         return starts[np.searchsorted(starts, floor) :].astype(np.int64, copy=False)
 
-    def part(self, name: str, lo: int, hi: int) -> list[pa.Table]:
+    def part(self, name: str, lo: int, hi: int, schema: pa.Schema | None = None) -> list[pa.Table]:
         """Return the rows of a part of the state with lo <= `_group` < hi, as tables sorted by group, then hash.
 
-        Rows of equal group and key may stand in several tables.
+        Rows of equal group and key may stand in several tables. `schema` is that of the layout, if not given.
         """
-        return list(self._state.scan(name, lo, hi, None if name == FRONT else self._layout.schema))
+        return list(self._state.scan(name, lo, hi, None if name == FRONT else schema or self._layout.schema))
 
 
 class MergeSlices:

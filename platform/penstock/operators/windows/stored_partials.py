@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.graph.windows import REVISION
 from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.aggregates.edges import Edge
@@ -34,7 +35,7 @@ from penstock.operators.aggregates.naming import (
 )
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
-from penstock.operators.windows.partials import FROM, SLICE_START, PartialLayout
+from penstock.operators.windows.partials import FROM, SLICE_START, WINDOW_END, PartialLayout
 from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["GENERATION", "OLDER", "StoredPartials"]
@@ -42,6 +43,8 @@ __all__ = ["GENERATION", "OLDER", "StoredPartials"]
 GENERATION, OLDER = "generation", "older"
 """The facts that number the partials a state has, and say how those of older numbers are read."""
 _LIMITS = np.iinfo(np.int64)
+_BESIDE = (FROM, SLICE_START, WINDOW_END, REVISION)
+"""Columns that may follow the partials, and stay as they are."""
 
 Sources = Mapping[str, tuple[str, ...]]
 """For partials the stored columns that give them: one, or the two of a sum of integers. A missing partial is new."""
@@ -119,7 +122,7 @@ class StoredPartials:
             raise StateError(f"rows of generation {generation}, which the manifest does not tell how to read")
         stored = self._stored(table)
         first = [name for name in (GROUP, HASH, *self.layout.keys.names) if name in table.column_names]
-        last = [name for name in (FROM, SLICE_START) if name in table.column_names]
+        last = [name for name in _BESIDE if name in table.column_names]
         arrays = {f.name: self._partial(f, sources.get(f.name, ()), stored, table.num_rows) for f in fields}
         columns = {name: table[name] for name in first} | arrays | {name: table[name] for name in last}
         return pa.table(columns)
@@ -142,7 +145,7 @@ class StoredPartials:
     # --- inside ------------------------------------------------------------------------------
     def _same(self, table: pa.Table) -> bool:
         names = [f.name for f in self.layout.plan.fields]
-        others = {GROUP, HASH, FROM, SLICE_START, *self.layout.keys.names}
+        others = {GROUP, HASH, *_BESIDE, *self.layout.keys.names}
         kept = [f for f in table.schema if f.name not in others]
         return [f.name for f in kept] == names and [f.type for f in kept] == [f.type for f in self.layout.plan.fields]
 

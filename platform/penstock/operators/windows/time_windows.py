@@ -16,26 +16,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import JobError, StateError
-from penstock.graph.policies import Pane
+from penstock.graph.policies import Accumulation, Pane
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import TIME, Due, Rebuilt, RowsOfBranch, StateView, Tally
+from penstock.operators.windows.lateness import forgotten
 from penstock.operators.windows.panes import PANE_FIELDS, pane_columns
-from penstock.operators.windows.partials import PartialLayout
+from penstock.operators.windows.partials import WINDOW_END, PartialLayout
+from penstock.operators.windows.revisions import revised
 from penstock.operators.windows.slice_state import (
     FRONT,
     LATE,
     LATE_NEXT,
+    PANES,
     RUNNING,
     SLICES,
     TOTAL,
     MergeSlices,
     Slices,
     SubtractSlices,
+    cut,
 )
 from penstock.operators.windows.slices import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
     check_window,
     due_ends,
     floor_slice,
@@ -61,7 +67,7 @@ __all__ = [
     "strategy_of",
 ]
 
-WINDOW_START, WINDOW_END = "window_start", "window_end"
+WINDOW_START = "window_start"
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOSED_TO, _STRATEGY = "closed_to", "strategy"
 _OLDER = (SLICES, FRONT, LATE, LATE_NEXT)
@@ -177,6 +183,8 @@ def step(
     Windows with end <= `close_watermark` close, if they hold rows and were not closed before.
     A window that `late_watermark` had passed already closes without this batch's rows. A later one (of a chained step)
     closes with them.
+    Rows of a window that has closed and is not `forgotten` revise it (SEMANTICS 2.6). The keys that they touch are
+    emitted again, as `revised` numbers them. They follow what closes without the batch's rows.
     None is the beginning of time.
 
     Raises IntegerOverflow where a result does not fit its type, and StateError where a delta has rows of slices whose
@@ -205,17 +213,21 @@ def step(
     yield from _gathered(close(_earlier(late_watermark, close_watermark)))
     closed_to = _later(closed_to, _earlier(late_watermark, close_watermark))
     delta = _folded(deltas, layout)
-    _check_open(delta, window, _later(closed_to, late_watermark))
+    _check_open(delta, window, forgotten(_later(closed_to, late_watermark), window))
     slices.add(delta)
-    maker.add(delta)
+    maker.add(cut(delta, floor_slice(closed_to, window), END_OF_TIME))
+    counters: list[pa.Table] = []
+    if window.allowed_lateness:
+        yield from _gathered(_revisions(slices, delta, spec, closed_to, counters))
     yield from _gathered(close(close_watermark))
 
     kept = maker.kept()
     append, replace = {**kept.append}, {**kept.replace}
-    if windows or delta.num_rows:
+    if windows or delta.num_rows or _forgets(state, _later(closed_to, close_watermark), window):
         closed_to = _later(closed_to, close_watermark)
         facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **(kept.facts or {})}
         append |= {SLICES: delta} if delta.num_rows else {}
+        append |= {PANES: pa.concat_tables(counters)} if counters else {}
         replace = ({} if same else {part: layout.empty() for part in _MADE}) | replace
     else:
         # Nothing to write: a watermark that closed nothing here need not be known here.
@@ -224,13 +236,44 @@ def step(
     yield Tally({"merged": int(integers(delta, ROWS).sum())})
     yield Due(next_due_end(slices.live(floor), closed_to, window))
     replace = {name: table for name, table in replace.items() if table.num_rows or len(state.groups(name))}
-    yield Change(append=append, replace=replace, floors=dict.fromkeys(_OLDER, floor), facts=facts)
+    yield Change(append=append, replace=replace, floors=_floors(closed_to, window), facts=facts)
 
 
-def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> Rebuilt:
+def _revisions(
+    slices: Slices, delta: pa.Table, spec: WindowStep, closed_to: int | None, counters: list[pa.Table]
+) -> Iterator[pa.Table]:
+    """Yield the revisions that a batch causes as output, and add to `counters` what the state must know of them."""
+    window, late = spec.window, Pane.LATE
+    gone = forgotten(closed_to, window)
+    for made in revised(slices, delta, spec.layout, window, after=gone, to=closed_to):
+        partials = made.whole if window.accumulation is Accumulation.ACCUMULATING else made.late
+        yield _finished(partials, partials[GROUP], spec, pane=late, revisions=made.revisions)
+        if made.counters.num_rows:
+            counters.append(made.counters)
+
+
+def _floors(closed_to: int | None, window: TimeWindow) -> dict[str, int]:
+    """Return, by part, the group below which no later batch reads rows."""
+    floors = dict.fromkeys(_OLDER, floor_slice(closed_to, window))
+    if window.allowed_lateness:
+        gone = forgotten(closed_to, window)
+        floors |= {SLICES: floor_slice(gone, window), PANES: BEGINNING_OF_TIME if gone is None else gone + 1}
+    return floors
+
+
+def _forgets(state: StateView, closed_to: int | None, window: TimeWindow) -> bool:
+    """Return whether slices are in the state of which all windows are forgotten, where they outlive the closing."""
+    if not window.allowed_lateness:
+        return False
+    starts = state.groups(SLICES)
+    return bool(len(starts)) and int(starts.min()) < floor_slice(forgotten(closed_to, window), window)
+
+
+def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None, panes: pa.Table | None = None) -> Rebuilt:
     """Return what an empty partition that is to have these slices must hold, with all windows up to `closed_to` closed.
 
-    `slices` has the columns of the layout; the other parts of a strategy are rebuilt from them.
+    `slices` has the columns of the layout; the other parts of a strategy are rebuilt from them. `panes` are the rows of
+    the part PANES.
     Raises StateError for a slice and key with several rows, and for one that begins where no slice does.
     """
     layout, window = spec.layout, spec.window
@@ -242,9 +285,12 @@ def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None) -> Rebui
         raise StateError(f"no slice of these windows begins at {int(odd[0])} us", slice_start=int(odd[0]))
     floor = floor_slice(closed_to, window)
     append = {SLICES: rows} if rows.num_rows else {}
+    if panes is not None and panes.num_rows:
+        append[PANES] = panes
     facts = {_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name}
     due = next_due_end(np.unique(starts[starts >= floor]), closed_to, window)
-    return Rebuilt(change=Change(append=append, floors={SLICES: floor}, facts=facts), due=due, due_time=None)
+    floors = {part: least for part, least in _floors(closed_to, window).items() if part in (SLICES, PANES)}
+    return Rebuilt(change=Change(append=append, floors=floors, facts=facts), due=due, due_time=None)
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.durations import Duration
+from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.aggregates.naming import (
     PARTIALS,
@@ -23,9 +24,12 @@ from penstock.operators.schema_evolution import Evolution, widens
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.stored_partials import StoredPartials
 
-__all__ = ["changed_windows", "kept_now", "names_in", "reads"]
+__all__ = ["changed_windows", "kept_now", "names_in", "reads", "window_in"]
 
-_LAYOUT = re.compile(r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)", re.DOTALL)
+_LAYOUT = re.compile(
+    r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)(?: until (\d+) us after their end)?",
+    re.DOTALL,
+)
 
 
 def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
@@ -39,6 +43,15 @@ def names_in(layout: str) -> dict[str, str]:
     return {} if match is None else old_names(aggregates_in(match[2]))
 
 
+def window_in(layout: str) -> TimeWindow | None:
+    """Return the windows that a layout names, None for a layout of another step."""
+    match = _LAYOUT.fullmatch(layout)
+    if match is None:
+        return None
+    size, every, offset, lateness = (int(match[number] or 0) for number in (3, 4, 5, 6))
+    return TimeWindow(size=size, every=every, offset=offset, allowed_lateness=lateness)
+
+
 def reads(layout: PartialLayout, facts: Mapping[str, Any], was: str | None) -> StoredPartials:
     """Return what reads state with these facts, which was written as `was` says; None where nothing was."""
     match = None if was is None else _LAYOUT.fullmatch(was)
@@ -50,7 +63,8 @@ def reads(layout: PartialLayout, facts: Mapping[str, Any], was: str | None) -> S
 def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema | None) -> Evolution:
     """Return how two layouts differ; `stored` are the columns that were written, None where there are no rows.
 
-    Keys and windows are to be the same. Aggregates may be others: those that are new count from now on.
+    Keys and windows are to be the same, and be forgotten no later: what was forgotten cannot be revised. Aggregates may
+    be others: those that are new count from now on.
     """
     if was == now:
         return Evolution()
@@ -59,11 +73,15 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
         return Evolution(refused=(f"it keeps {now}, and its state is {was}",))
     parts = (("keys", f"[{old[1]}]", f"[{new[1]}]"), ("windows", _window(old), _window(new)))
     refused = [f"its {part} were {before} and are {after}" for part, before, after in parts if before != after]
+    was_kept, is_kept = (Duration(int(layout[6] or 0)) for layout in (old, new))
+    if is_kept.micros > was_kept.micros or bool(is_kept.micros) != bool(was_kept.micros):
+        refused.append(f"its allowed lateness was {was_kept} and is {is_kept}, and windows are forgotten already")
     refused += _unfit(read, stored)
     if refused:
         return Evolution(refused=tuple(refused))
+    sooner = [f"windows are forgotten {is_kept} after their end, not {was_kept}"] if is_kept != was_kept else []
     before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(old[2])]
-    return Evolution(accepted=tuple(_aggregates(before, read, stored)))
+    return Evolution(accepted=(*sooner, *_aggregates(before, read, stored)))
 
 
 def _unfit(read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from penstock.errors import JobError
 from penstock.graph.specs.time_windows import LATE_OUTLET, TimeWindows
 from penstock.graph.steps import MAIN_OUTLET
-from penstock.graph.windows import TimeWindow
+from penstock.graph.windows import REVISION, TimeWindow
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.protocol import (
@@ -41,10 +41,11 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.windows.lateness import judge
-from penstock.operators.windows.partials import SLICE_START
-from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, RUNNING, SLICES, TOTAL
+from penstock.operators.windows.partials import SLICE_START, WINDOW_END
+from penstock.operators.windows.revisions import panes_readable, stored_panes
+from penstock.operators.windows.slice_state import FRONT, LATE, LATE_NEXT, PANES, RUNNING, SLICES, TOTAL
 from penstock.operators.windows.stored_partials import GENERATION, OLDER, StoredPartials
-from penstock.operators.windows.time_windows import WINDOW_END, WindowStep, begin, preaggregate, step
+from penstock.operators.windows.time_windows import WindowStep, begin, preaggregate, step
 from penstock.operators.windows.two_stacks import sorted_front
 from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
 from penstock.sources.base import PARTITION
@@ -52,7 +53,7 @@ from penstock.state.hashing import content_hashes
 from penstock.state.parts import Combine, Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
-from penstock.state.row_layout import GROUP, HASH
+from penstock.state.row_layout import GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.arrival import BY_TIME, Stand, arrival_ranks
 
@@ -171,7 +172,8 @@ class WindowStepWork(WindowStep):
         keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
         kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.plan))
         window = self.window
-        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}"
+        until = f" until {window.allowed_lateness} us after their end" if window.allowed_lateness else ""
+        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}{until}"
 
     @property
     def described(self) -> Mapping[str, Any]:
@@ -190,14 +192,16 @@ class WindowStepWork(WindowStep):
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """Return that partials of a key add up; tables show slices, from which the other parts are rebuilt."""
+        """Return that partials of a key add up; tables show slices and panes, from which the others are rebuilt."""
         layout, keys = self.layout, tuple(self.keys.names)
         combined: dict[str, Combine] = dict.fromkeys((SLICES, LATE, RUNNING, TOTAL, LATE_NEXT), layout.combine)
         combined[FRONT] = lambda fronts: sorted_front(fronts, layout)
-        return by_name(
+        parts = by_name(
             Part(name=name, identity=keys, merge=Merge.COMBINE, combine=combine, table=MAIN if name == SLICES else None)
             for name, combine in combined.items()
         )
+        panes = Part(name=PANES, identity=keys, merge=Merge.LATEST, table=MAIN)
+        return parts | ({PANES: panes} if self.window.has_panes else {})
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs; it accepts other aggregates, and refuses other keys and windows."""
@@ -236,24 +240,31 @@ class WindowStepWork(WindowStep):
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
-        """Return keys, partials and `slice_start`."""
-        return {MAIN: pa.schema([*self.keys, *self.plan.fields, pa.field(SLICE_START, _UTC)])}
+        """Return keys, partials and `slice_start`; a row of a key and window that was revised has `window_end`."""
+        of_panes = [pa.field(WINDOW_END, _UTC), pa.field(REVISION, pa.int64())] if self.window.has_panes else []
+        return {MAIN: pa.schema([*self.keys, *self.plan.fields, pa.field(SLICE_START, _UTC), *of_panes])}
 
     @property
     def may_lack(self) -> frozenset[str]:
-        """Return nothing."""
-        return frozenset()
+        """Return the columns of revised windows: without them none was."""
+        return frozenset({WINDOW_END, REVISION} if self.window.has_panes else ())
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
-        """Return a row for each slice and key."""
-        return self.layout.readable(rows).cast(self.tables[MAIN])
+        """Return a row for each slice and key, or for each revised window and key."""
+        readable = panes_readable(rows) if part == PANES else self.layout.readable(rows)
+        return conform(readable, self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return state with these slices, all windows closed that the moment's watermark had closed."""
         table, schema = tables[MAIN], self.layout.schema
+        panes = None
+        if self.window.has_panes:
+            if {WINDOW_END, REVISION} <= {*table.column_names}:
+                panes = stored_panes(table.filter(pc.is_valid(table[WINDOW_END])), self.layout, HASHED)
+            table = table.filter(pc.is_valid(table[SLICE_START]))
         placed = table.append_column(GROUP, table[SLICE_START].cast(pa.int64())).append_column(HASH, table[HASHED])
         slices = placed.select(schema.names).cast(schema)
-        begun = begin(slices, self, closed_to=moment.watermark)
+        begun = begin(slices, self, closed_to=moment.watermark, panes=panes)
         facts = {**(begun.change.facts or {}), PARTIALS: {}, GENERATION: 0}
         return replace(begun, change=replace(begun.change, facts=facts))
 

@@ -24,7 +24,8 @@ from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.functions.key_timeouts import STATE, readable
 from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.slice_state import SLICES
+from penstock.operators.windows.revisions import panes_readable
+from penstock.operators.windows.slice_state import PANES, SLICES
 from penstock.operators.windows.window_evolution import reads
 from penstock.runtime.restore.target import RestoreTarget, parse_start
 from penstock.runtime.snapshots.catalog import Snapshot, table_path, verify_snapshot
@@ -134,6 +135,8 @@ def _before_parts(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _readable(reader: StateReader, path: CheckpointFolder, part: Part) -> Callable[[pa.Table], pa.Table]:
+    if part.name == PANES:
+        return panes_readable
     return _layout(reader, path).readable if part.merge is Merge.COMBINE else readable
 
 

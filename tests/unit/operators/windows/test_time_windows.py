@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock import agg, seconds
 from penstock.errors import IntegerOverflow, JobError, StateError
 from penstock.graph.aggregates import Aggregate
-from penstock.graph.policies import LatenessRule
+from penstock.graph.policies import Accumulation, LatenessRule
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import TIME
@@ -123,14 +123,20 @@ def oracle_of(spec: WindowStep, aggregates: dict[str, Aggregate]) -> WindowModel
 
 
 def output_of(result: Done, spec: WindowStep) -> dict[tuple, dict]:
-    """Return the output by bounds and key; no window may stand in it twice."""
+    """Return the output by bounds, key and pane; none may stand in it twice."""
     assert result.output.schema == spec.output
     bounds = [result.output[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end")]
-    assert bounds[1] == sorted(bounds[1])
+    if spec.window.has_panes:
+        panes = [result.output[name].to_pylist() for name in ("_pane", "_revision")]
+    else:
+        assert bounds[1] == sorted(bounds[1])
+        panes = []
     keys = [[repr(v) for v in result.output[name].to_pylist()] for name in spec.keys.names]
     values = result.output.select([f.name for f in spec.plan.result_fields]).to_pylist()
     by_identity = {
-        identity: row for *identity, row in zip(*bounds, *keys, values, strict=True) for identity in [tuple(identity)]
+        identity: row
+        for *identity, row in zip(*bounds, *keys, *panes, values, strict=True)
+        for identity in [tuple(identity)]
     }
     assert len(by_identity) == len(values)
     return by_identity
@@ -138,7 +144,11 @@ def output_of(result: Done, spec: WindowStep) -> dict[tuple, dict]:
 
 def assert_same(result: Done, late_rows: list[dict], expected: ModelBatch, spec: WindowStep) -> None:
     actual = output_of(result, spec)
-    wanted = {(w.start, w.end, *map(repr, w.key)): w.results for w in expected.windows}
+    paned = spec.window.has_panes
+    wanted = {
+        (w.start, w.end, *map(repr, w.key), *((w.pane.value, w.revision) if paned else ())): w.results
+        for w in expected.windows
+    }
     assert actual.keys() == wanted.keys()
     for identity, results in wanted.items():
         wrong = {n: (actual[identity][n], r) for n, r in results.items() if not r.matches(actual[identity][n])}
@@ -149,14 +159,17 @@ def assert_same(result: Done, late_rows: list[dict], expected: ModelBatch, spec:
 
 @st.composite
 def windows(draw, most: int):
-    """Draw windows of up to `most` slides, odd sizes and gaps included."""
+    """Draw windows of up to `most` slides, odd sizes and gaps included; some are revised."""
     every = draw(st.integers(1, 9))
     size = max(1, every * draw(st.integers(0, most)) + draw(st.integers(0, every - 1)))
+    lateness = draw(st.just(0) | st.integers(1, 30))
     return TimeWindow(
         size=size,
         every=every,
         offset=draw(st.integers(-10, 10)),
-        rule=draw(st.sampled_from(LatenessRule)),
+        rule=LatenessRule.WINDOW if lateness else draw(st.sampled_from(LatenessRule)),
+        allowed_lateness=lateness,
+        accumulation=draw(st.sampled_from(Accumulation)),
     )
 
 
@@ -170,7 +183,7 @@ def windows(draw, most: int):
 @settings(max_examples=examples(16))
 @given(data=st.data())
 def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, data):
-    """2.3, 2.5, 2.10, 3, 3.1, 3.3, 3.4: random rows, cuts, watermarks and restarts; windows, late rows and counts."""
+    """2.3, 2.5, 2.6, 2.10, 3, 3.1, 3.3, 3.4: random rows, cuts, watermarks, restarts; windows, late rows and counts."""
     spec = step_of(data.draw(windows(most)), aggregates)
     engine, oracle = Engine(spec, hashes), oracle_of(spec, aggregates)
     chained = data.draw(st.booleans(), label="chained step")
