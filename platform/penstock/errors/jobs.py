@@ -30,7 +30,7 @@ class MissingLatePolicy(JobError):
     """A window does not say what happens to late rows."""
 
     code = "PEN-JOB-004"
-    remedy = "Choose with .drop_late() or .late_to(name): lateness is never a silent default."
+    remedy = "Choose with .drop_late(), .late_to(name) or .update_late(…): lateness is never a silent default."
 
 
 class BadExpression(JobError):
@@ -68,6 +68,16 @@ class NoEventTime(JobError):
     remedy = (
         "Give map_with_state_arrow an event_time=, a column or expression of its output. If it returns a row for "
         "each input row, in their order, use same_rows=True instead, as also of map_batches."
+    )
+
+
+class RevisionsMisread(JobError):
+    """A step or sink would count rows twice, or lose some, of a window that is emitted more than once."""
+
+    code = "PEN-JOB-021"
+    remedy = (
+        "Let the window be discarding(), so that its panes add up, or write it to a table with mode=UPSERT and read "
+        "that. The keys of a sink need the bounds of the window among them."
     )
 
 

@@ -10,6 +10,7 @@ from penstock.errors import MissingSink, UnknownName
 from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode, TransformNode
 from penstock.graph.policies import MaxRate, OnFail
+from penstock.graph.revision_readers import refuse_misread_revisions
 from penstock.graph.schedules import Schedule
 from penstock.graph.steps import EventTime, StepNode, Untimed, need_quarantine
 
@@ -172,6 +173,7 @@ def checked_graph(
             _refuse_unknown_side(graph, side)
     for step in graph.steps:
         step.spec.check(step, graph)
+    refuse_misread_revisions(nodes)
     for check in graph.checks:
         if not graph.reaches_sink(check):
             raise MissingSink(f"check {check.name!r} guards nothing: no sink reads its rows", where=str(check.site))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from penstock.errors import JobError, MissingSink, NoEventTime
 from penstock.graph.nodes import Node, QuarantineNode, SideNode, SourceNode
+from penstock.graph.policies import Accumulation
 from penstock.graph.source_location import SourceLocation
 
 __all__ = [
@@ -119,6 +120,8 @@ class StepSpec(ABC):
     """What the map side counts. The accounting of every batch has each of them, also without rows."""
     before_shuffle: ClassVar[frozenset[str]] = frozenset()
     """The outlets that the map side fills."""
+    passes_revisions: ClassVar[bool] = False
+    """Whether its output are rows of its input, so that revisions among them are revisions still."""
     unit: ClassVar[Unit] = Unit.BATCH
     """What a check of the step's output judges."""
 
@@ -136,6 +139,15 @@ class StepSpec(ABC):
     def every_batch(self) -> bool:
         """Return whether every batch calls for every key that has state."""
         return False
+
+    @property
+    def revises(self) -> Accumulation | None:
+        """Return the content of rows that revise others that the step has emitted, None where it never revises."""
+        return None
+
+    def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
+        """Return in words what it makes of revisions that it reads; None refuses the graph."""
+        return None
 
     @property
     def event_time_of_output(self) -> EventTime:

@@ -204,6 +204,8 @@ class Sink(Protocol):
     """What takes each batch once where the sink does not deduplicate, for `explain`: "functions that …"."""
     in_order: bool = False
     """The files hold the place of each row in order of arrival, and `read_staged` returns rows in that order."""
+    keys: Sequence[str] = ()
+    """The columns by which a row replaces an older one; none where rows are only added."""
 
     def staging(self, folder: CheckpointFolder) -> CheckpointFolder:
         """Return where the tasks put this sink's files: `folder`, its own below the checkpoint, by default.

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_columns
+from penstock.graph.policies import Accumulation
 from penstock.graph.source_location import job_error
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink, refuse_late_streams
+from penstock.graph.windows import REVISION
 
 __all__ = ["Deduplicate", "DeduplicateMethods"]
 
@@ -28,6 +30,12 @@ class Deduplicate(StepSpec):
         "rows": ("late", "merged"),
         "merged": ("emitted", "duplicates"),
     }
+
+    passes_revisions: ClassVar[bool] = True
+
+    def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
+        """Return that it keeps all revisions; without their number among its keys it would drop them."""
+        return "revisions are rows of their own" if REVISION in node.keys[0] else None
 
     def check(self, node: StepNode, graph: GraphView) -> None:
         """Raise JobError without event time and over a side stream, and MissingSink for rows that nobody writes."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.names import checked_columns
+from penstock.graph.policies import Accumulation
 from penstock.graph.source_location import job_error
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import GraphView, StepNode, StepSpec, need_event_time, need_sink, refuse_late_streams
@@ -33,6 +34,10 @@ class IntervalJoin(StepSpec):
         "late": ("late_left", "late_right"),
         "merged": ("left", "right"),
     }
+
+    def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
+        """Return that panes join one by one; one that contains those before would make their pairs again."""
+        return "revisions join as rows of their own" if panes is Accumulation.DISCARDING else None
 
     def check(self, node: StepNode, graph: GraphView) -> None:
         """Raise JobError without event time and over a side stream, and MissingSink for pairs that nobody writes."""

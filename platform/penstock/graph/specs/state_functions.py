@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from penstock.errors import BadExpression, JobError, UnboundedState
 from penstock.graph.durations import Duration
 from penstock.graph.nodes import QuarantineNode, SideNode, SnapshotNode
-from penstock.graph.policies import OnError
+from penstock.graph.policies import Accumulation, OnError
 from penstock.graph.source_location import job_error
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import (
@@ -86,6 +86,12 @@ class StateFunction(StepSpec):
     def timed_by(self) -> str | None:
         """Return the argument `event_time`."""
         return self.event_time
+
+    def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
+        """Return that the function sees them; one of values alone sees no revision, so panes have to add up."""
+        if self.form is Form.UPDATE and panes is Accumulation.ACCUMULATING:
+            return None
+        return "the function gets revisions as rows of their own"
 
     def side_streams(self, step: str) -> Mapping[str, tuple[type[SideNode], str]]:
         """Return the step's quarantine and the stream of its whole state."""

@@ -24,6 +24,7 @@ from penstock.graph.nodes import (
     UnionNode,
     WithColumnsNode,
 )
+from penstock.graph.revision_readers import use_of_revisions
 from penstock.graph.steps import StepNode
 from penstock.runtime.driver.stages import Stage
 from penstock.runtime.plan.job_plan import Branch, Hop, JobPlan, Leaf, Shuffle, StepLeaf, plan_job, port_name
@@ -49,7 +50,7 @@ def explain_graph(graph: JobGraph) -> list[Section]:
     plan = plan_job(graph)
     return [
         Section(
-            "Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _step(n, plan)) for n in graph.nodes)
+            "Steps", tuple((f"{shown_path(Path(n.site.file))}:{n.site.line}", _whole(n, plan)) for n in graph.nodes)
         ),
         Section("One Spark job for each batch", tuple(_plan(plan))),
         Section("Stages of a batch", tuple(stage.value for stage in Stage)),
@@ -88,6 +89,11 @@ def guarantees(graph: JobGraph) -> Iterator[tuple[str, str]]:
         for source in graph.sources_of(node):
             of_rows = "" if source.source.acknowledged is None else f", {source.source.acknowledged}"
             yield f"{source.name} -> {node.name}", f"{promise}{of_rows}"
+
+
+def _whole(node: Node, plan: JobPlan) -> str:
+    revisions = use_of_revisions(node)
+    return _step(node, plan) if revisions is None else f"{_step(node, plan)}; {revisions}"
 
 
 def _step(node: Node, plan: JobPlan) -> str:

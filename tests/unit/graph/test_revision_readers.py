@@ -1,0 +1,163 @@
+"""SEMANTICS 2.6: what reads a window that revises says what it makes of revisions, or the graph is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import Job, agg, minutes, seconds
+from penstock.errors import JobError, RevisionsMisread
+from penstock.runtime.inspect.explain import explain_graph
+from penstock.sinks import Delta, MemorySink, Mode
+from penstock.sources import MemorySource
+from penstock.windows import Tumbling, drop_late, late_to
+
+REVISING = Tumbling(seconds(10)).update_late(within=minutes(1), then=drop_late())
+
+
+class Table(MemorySink):
+    """A sink that replaces rows by keys."""
+
+    def __init__(self, *keys: str) -> None:
+        super().__init__()
+        self.keys = keys
+
+
+def job_of(spec=REVISING):
+    """Return a job, and the output of its window."""
+    job = Job("revising", partitions=1)
+    rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(5))
+    return job, rows.key_by("k").window("w", spec).aggregate(n=agg.count())
+
+
+def said(job: Job, of: str) -> str:
+    """Return what explain says of a node; `of` is how its words begin."""
+    steps = next(section for section in explain_graph(job.graph()) if section.title == "Steps")
+    (text,) = [words for _, words in steps.rows if words.startswith(of)]
+    return text
+
+
+def windowed(out):
+    return out.key_by("k").window("again", Tumbling(minutes(1)).drop_late()).aggregate(m=agg.sum("n"))
+
+
+def updated(out):
+    return out.key_by("k").update_state_by_key("f", lambda new, old: old, value="n", state="m long")
+
+
+def mapped(out):
+    return out.key_by("k").map_with_state(
+        "f", lambda *_: None, state="m long", output="k string, m long", unbounded=True
+    )
+
+
+def joined(out):
+    return out.join("j", out.select("k", "window_end AS e"), on=["k"], within=(seconds(-5), seconds(5)))
+
+
+def once(*keys):
+    return lambda out: out.deduplicate("d", by=list(keys), within=minutes(1))
+
+
+@pytest.mark.parametrize(
+    ("then", "spec", "of", "words"),
+    [
+        (mapped, REVISING, "map_with_state f", "the function gets revisions as rows of their own"),
+        (mapped, REVISING.discarding(), "map_with_state f", "the function gets revisions as rows of their own"),
+        (windowed, REVISING.discarding(), "window again", "rows of their own, late where they come after the allowed"),
+        (joined, REVISING.discarding(), "join j", "revisions join as rows of their own"),
+        (once("k", "window_end", "_revision"), REVISING, "deduplicate d", "revisions are rows of their own"),
+    ],
+    ids=["state function", "of panes", "window of panes", "join of panes", "deduplicate by revision"],
+)
+def test_explain_says_what_a_step_does_with_revisions(then, spec, of: str, words: str) -> None:
+    """Issue 20.7: a step behind a window that revises says in `explain` what it does with revisions."""
+    job, out = job_of(spec)
+    then(out.filter("n > 0")).write("out", MemorySink())
+    assert words in said(job, of)
+
+
+@pytest.mark.parametrize(
+    ("then", "spec"),
+    [
+        (windowed, REVISING),
+        (updated, REVISING),
+        (joined, REVISING),
+        (once("k", "window_end"), REVISING),
+        (once("k", "window_end"), REVISING.discarding()),
+        (lambda out: windowed(once("k", "window_end", "_revision")(out)), REVISING),
+    ],
+    ids=["window", "values alone", "join", "deduplicate", "deduplicate of panes", "window after deduplicate"],
+)
+def test_a_step_that_would_count_rows_twice_is_refused(then, spec) -> None:
+    """Issue 20.7: or the graph is refused, with the step, the window and what would go wrong."""
+    job, out = job_of(spec)
+    then(out).write("out", MemorySink())
+    with pytest.raises(RevisionsMisread, match=r"reads revisions of window 'w', .*would take each of them") as why:
+        job.graph()
+    assert str(Path(__file__).name) in str(why.value.where)
+
+
+@pytest.mark.parametrize(
+    ("keys", "spec", "words"),
+    [
+        ((), REVISING, "revisions are rows of their own, with the highest _revision the newest"),
+        (("k", "window_end"), REVISING, "the newest revision of a key replaces others"),
+        (("k", "window_end", "_revision"), REVISING.discarding(), "revisions are rows of their own"),
+    ],
+    ids=["append", "upsert", "upsert of panes"],
+)
+def test_explain_says_how_revisions_reach_a_sink(keys, spec, words: str) -> None:
+    """Issue 20.7: append-only sinks get the columns, a sink by keys keeps the newest."""
+    job, out = job_of(spec)
+    out.write("out", Table(*keys))
+    assert said(job, "sink out").endswith(words)
+
+
+@pytest.mark.remedy("PEN-JOB-021")
+@pytest.mark.parametrize(
+    ("keys", "spec", "problem", "more"),
+    [
+        (["k"], REVISING, "a revision of an older one; add 'window_end'", "window_end"),
+        (["k", "window_end"], REVISING.discarding(), "the rows that came after it; add '_revision'", "_revision"),
+    ],
+    ids=["without bounds", "of panes"],
+)
+def test_a_sink_by_keys_that_would_lose_rows_is_refused(keys, spec, problem: str, more: str, tmp_path: Path) -> None:
+    """Issue 20.7: `Delta(mode=UPSERT)` keeps the newest by key and window, and no less; the error says what to add."""
+    job, out = job_of(spec)
+    out.write("out", Delta(tmp_path / "table", mode=Mode.UPSERT, keys=keys))
+    with pytest.raises(RevisionsMisread, match=problem):
+        job.graph()
+    job, out = job_of(spec)
+    out.write("out", Delta(tmp_path / "table", mode=Mode.UPSERT, keys=[*keys, more]))
+    assert job.graph().sinks
+
+
+def test_a_step_that_renames_the_bounds_is_trusted_with_its_keys(tmp_path: Path) -> None:
+    """The graph does not know what an expression of the user's makes of the bounds."""
+    job, out = job_of()
+    out.select("k", "date_trunc('HOUR', window_end) AS hour", "n").write(
+        "out", Delta(tmp_path / "table", mode=Mode.UPSERT, keys=["k", "hour"])
+    )
+    assert job.graph().sinks
+
+
+def test_the_window_says_how_long_it_is_revised_and_what_follows() -> None:
+    """API: `update_late(within=…, then=…)`; explain has the allowed lateness and the fate of later rows."""
+    job, out = job_of(Tumbling(seconds(10)).update_late(within=minutes(1), then=late_to("too_late")))
+    out.write("out", MemorySink())
+    job.late("too_late").write("late", MemorySink())
+    text = said(job, "window w")
+    assert "revised within 1 min of the end by all rows of the window, later rows to too_late" in text
+
+
+def test_settings_of_panes_need_a_window_that_has_panes() -> None:
+    """No option is silently without effect; a column cannot take the name of those of panes."""
+    with pytest.raises(JobError, match="emits each window once"):
+        job_of(Tumbling(seconds(10)).drop_late().discarding())
+    job = Job("taken", partitions=1)
+    rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(5))
+    with pytest.raises(JobError, match="_pane"):
+        rows.key_by("k").window("w", REVISING).aggregate(_pane=agg.count())
