@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder
-from penstock.cli.outcome import outcome, project_at, show, shown_moment, write_json
+from penstock.cli.outcome import columns, outcome, project_at, show, shown_moment, write_json
 
 if TYPE_CHECKING:
     from penstock.checkpoint.log.batch_report import BatchReport, Totals
+    from penstock.config.settings import Settings
     from penstock.runtime.inspect.job_status import JobStatus
     from penstock.runtime.process.job_load import LoadReport
 
@@ -21,7 +22,16 @@ commands = typer.Typer(rich_markup_mode=None)
 
 
 @commands.command()
-def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
+def status(
+    job: JobName,
+    *,
+    watermarks: Annotated[
+        bool, typer.Option("--watermarks", help="Show what holds each watermark back, and the largest open windows.")
+    ] = False,
+    json: Json = False,
+    project: ProjectFolder = None,
+    debug: Debug = False,
+) -> None:
     """Show state, lag, watermark and totals of a job.
 
     The command reads the checkpoint alone: it starts no Spark and needs no driver.
@@ -29,6 +39,7 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     \b
     Examples:
       penstock status flights
+      penstock status flights --watermarks
       penstock status flights --json
     """  # noqa: D301 - click knows the character, not the two
     from rich.table import Table
@@ -38,7 +49,11 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     from penstock.time.clock import SystemClock
 
     with outcome(debug=debug):
-        facts = read_status(project_at(project).settings(job), job, SystemClock())
+        settings = project_at(project).settings(job)
+        if watermarks:
+            _show_watermarks(settings, job, json=json)
+            return
+        facts = read_status(settings, job, SystemClock())
         if json:
             write_json(facts.to_json())
             return
@@ -46,6 +61,34 @@ def status(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
         for name, value in _status_rows(facts):
             table.add_row(Text(name, style="bold"), Text(value))
         show(table)
+
+
+def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:
+    from penstock.runtime.inspect.watermark_view import read_watermarks
+    from penstock.time.clock import SystemClock
+
+    view = read_watermarks(settings, job, SystemClock())
+    if json:
+        write_json(view.to_json())
+        return
+    steps = columns("step", "watermark", "next due", "held back by")
+    for mark in view.steps:
+        due = shown_moment(mark.due) if mark.due is not None else "nothing is open"
+        steps.add_row(mark.name, shown_moment(mark.watermark), due, mark.waits_for or "nothing")
+    sources = columns("source", "partition", "highest event time", "watermark", "newest row", "is")
+    for source in view.sources:
+        for part in source.partitions:
+            times = [shown_moment(moment) for moment in (part.highest, part.watermark, part.since)]
+            limit = f", limited by {source.limit}" if source.limit is not None and part.counts else ""
+            sources.add_row(source.name, part.name, *times, f"{part.reading.value}{limit}")
+    held = columns("step", "window start", "window end", "rows", right=("rows",))
+    for window in view.windows:
+        held.add_row(window.step, shown_moment(window.start), shown_moment(window.end), f"{window.rows:,}")
+    for rows in view.held:
+        held.add_row(rows.step, "", "", f"{rows.rows:,}")
+    show(steps, "", sources)
+    if view.windows or view.held:
+        show("", "The largest open windows, and the rows that other steps hold:", held)
 
 
 def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
@@ -62,8 +105,10 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
         if status.goes_on_from != status.last.batch:
             target = "nothing" if status.goes_on_from is None else f"batch {status.goes_on_from}"
             yield "restored", f"the state in force is that of {target}"
+    waits = {mark.name: mark.waits_for for mark in status.marks}
     for step, mark in status.watermarks.items():
-        yield "watermark", f"{step} {shown_moment(mark)}"
+        held = f", held back by {waits[step]}" if waits.get(step) else ""
+        yield "watermark", f"{step} {shown_moment(mark)}{held}"
     if status.pending:
         yield "pending", f"batch {status.next_batch} has its offsets, and no commit"
     left = {name: n for name, n in dict(status.record.get("left") or {}).items() if n is not None}

@@ -133,7 +133,7 @@ class Step:
 
     `due` is the watermark at which something happens next: the end of the first window that is open, a timer, a
     deadline. `due_time` is the batch time at which something does. `rows`, `counted` and `late` are those of the kept
-    batches together; a function takes all rows.
+    batches together; a function takes all rows. `waits_for` says what holds the watermark back.
     """
 
     name: str
@@ -144,6 +144,7 @@ class Step:
     counted: int
     late: int
     state_bytes: int | None
+    waits_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +333,7 @@ def _steps(reading: Reading) -> Iterator[Step]:
             kind, _, step = name.partition(":")
             if kind not in _NO_STEPS:
                 totals.update({(step, count): n for count, n in counts.items()})
+    waits = {mark.name: mark.waits_for for mark in reading.status.marks}
     for name, mark in reading.status.watermarks.items():
         yield Step(
             name=name,
@@ -342,6 +344,7 @@ def _steps(reading: Reading) -> Iterator[Step]:
             counted=totals[name, "counted"] or totals[name, "merged"],
             late=totals[name, "late"],
             state_bytes=newest.written.get(f"state:{name}"),
+            waits_for=waits.get(name),
         )
 
 

@@ -10,6 +10,8 @@ from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
 from penstock.errors import JobNotFound
 from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
+from penstock.runtime.inspect.watermark_report import Holder, PartitionMark, StepMark
+from penstock.runtime.inspect.watermark_report import Reading as Reading_
 from penstock.supervise.stream import Phase, Stream
 from penstock.ui.model import Reading, Tone, Trouble, view_of
 
@@ -163,6 +165,15 @@ def test_steps_add_up_the_kept_batches():
     (step,) = view(first, second, status={"watermarks": {"hourly": 7}}).steps
     assert (step.name, step.watermark, step.due) == ("hourly", 7, 6)
     assert (step.rows, step.counted, step.late, step.state_bytes) == (20, 14, 6, 6)
+
+
+def test_a_step_says_what_holds_its_watermark_back():
+    """Issue 20.8: as `penstock status` does, from the same report."""
+    part = PartitionMark(name="1", reading=Reading_.WAITING, highest=5, watermark=4, since=0)
+    holder = Holder(source="orders", watermark=4, partition=part, limit=None)
+    mark = StepMark(name="hourly", watermark=4, due=6, held_by=holder)
+    (step,) = view(batch(0), status={"watermarks": {"hourly": 4}, "marks": (mark,)}).steps
+    assert step.waits_for == "orders 1: nothing new, since 1970-01-01T00:00:00Z"
 
 
 def test_the_history_leaves_out_records_that_changed_nothing_one_sees():

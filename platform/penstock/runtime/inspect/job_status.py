@@ -20,6 +20,7 @@ from penstock.errors import EXIT_RETRY, CheckpointCorrupt, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
 from penstock.runtime.driver.ownership import FAILED
+from penstock.runtime.inspect.watermark_report import StepMark, watermark_report
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.job_load import LoadReport, load_report
 from penstock.runtime.process.os_processes import pid_namespace, process_runs
@@ -139,7 +140,7 @@ class JobStatus:
 
     `last` is the newest Commit; `goes_on_from` the batch whose state is in force, which a restore may have changed,
     and `watermarks` and `totals` are that one's. `record` is the newest status record of the last driver, if it wrote
-    one; `held` are undecided batches.
+    one; `held` are undecided batches. `marks` say what holds each watermark back.
     """
 
     job: str
@@ -158,6 +159,7 @@ class JobStatus:
     moved_to: str | None = None
     error: Mapping[str, Any] | None = None
     load: LoadReport = field(default_factory=LoadReport)
+    marks: tuple[StepMark, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON values."""
@@ -172,6 +174,7 @@ class JobStatus:
             "last_batch": self.last.to_json() if self.last is not None else None,
             "goes_on_from": self.goes_on_from,
             "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
+            "waits_for": {mark.name: mark.waits_for for mark in self.marks},
             "totals": None if self.totals is None else asdict(self.totals),
             "ms": self.record.get("ms"),
             "rows_per_second": self.record.get("rows_per_second"),
@@ -280,6 +283,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         moved_to=view.last.to if isinstance(view.last, Moved) else None,
         error=error,
         load=load_report(recovered.kept),
+        marks=watermark_report(recovered.commit, record)[0],
     )
 
 

@@ -37,7 +37,7 @@ from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
 from penstock.state.section_reader import retain
 
-__all__ = ["chunks", "read"]
+__all__ = ["chunks", "read", "readers"]
 
 
 def read(
@@ -76,11 +76,11 @@ def chunks(root: str | Path | CheckpointFolder, job: str, step: str, *, at: int 
             file = pq.ParquetFile((table_path(folder, step) / name).fetch())
             yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches())
         return
-    readers = list(_readers(folder / "state", step, commit))
+    opened = list(readers(folder / "state", step, commit))
     # Partitions that no row has come to since a column was added have not got it.
-    schemas = [schema for reader, path in readers for schema in _schema(reader, path)]
+    schemas = [schema for reader, path in opened for schema in _schema(reader, path)]
     whole = pa.unify_schemas(schemas, promote_options="permissive") if schemas else None
-    for reader, path in readers:
+    for reader, path in opened:
         for table in _of_partition(reader, path):
             yield table if whole is None else conform(table, whole)
 
@@ -96,7 +96,8 @@ def _restored(folder: CheckpointFolder, start: RestoreTarget) -> tuple[Commit, S
     return point.commit, point.snapshot
 
 
-def _readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tuple[StateReader, CheckpointFolder]]:
+def readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tuple[StateReader, CheckpointFolder]]:
+    """Yield what reads each partition of a step's state, and the path of its manifest; `root` is the state's folder."""
     for partition, ref in sorted(commit.state[step].items(), key=lambda named: int(named[0])):
         folder = root / step / partition
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))

@@ -20,6 +20,7 @@ from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import EXIT_SOFTWARE, PenstockError
+from penstock.runtime.driver.next_batch import HELD_BACK
 from penstock.runtime.driver.stages import Hook
 from penstock.time.clock import Clock
 
@@ -72,7 +73,8 @@ class DriverStatus:
     `facts` do not change: holder, writer, generation, code_version. Of the others:
 
     - `left` are the rows that a bounded source still has, by source.
-    - `limits` are those of the newest batch, as its Offsets have them.
+    - `limits` are those of the newest batch, as its Offsets have them. `held_back` are the partitions that it left rows
+      in, by source.
     - `judged` is the newest batch that a check has judged.
     - `held` are batches that a gate has held, whatever was decided on them since.
     - `works` says that a batch was published, or that the driver has waited. A driver that computes its first batch has
@@ -112,8 +114,9 @@ class DriverStatus:
         self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held)
 
     def on_admitted(self, offsets: Offsets) -> None:
-        """Note the limits of a batch, the rate that was estimated, and which rule bound each source."""
-        self._note(limits=dict(offsets.limits))
+        """Note the limits of a batch, the rate, which rule bound each source, and the partitions it left rows in."""
+        left = {source: names for source, ranges in offsets.ranges.items() if (names := ranges.get(HELD_BACK))}
+        self._note(limits=dict(offsets.limits), held_back=left)
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""

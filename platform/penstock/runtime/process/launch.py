@@ -154,6 +154,11 @@ def _launched(
         "started": clock.wall(),
         "tables": {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)},
         "graph": graph.shape(),
+        "event_time": {
+            source.name: {"max_out_of_order": source.max_out_of_order, "idle_after": source.idle_after}
+            for source in graph.sources
+            if source.event_time is not None
+        },
     }
     status = DriverStatus(facts, clock)
     clock.napping = status.on_nap

@@ -1,0 +1,101 @@
+"""Find what waits for the watermark in the state of steps: the largest open windows, and the rows that others hold.
+
+Read from the checkpoint alone, as `state_reader` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.checkpoint.log.entries import END_OF_TIME, Commit
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import ROWS
+from penstock.operators.columns import integers
+from penstock.operators.protocol import LAYOUT
+from penstock.operators.windows.slice_state import SLICES
+from penstock.operators.windows.slices import due_runs
+from penstock.operators.windows.window_evolution import window_in
+from penstock.runtime.inspect.state_reader import readers
+from penstock.state.keys import Ints
+from penstock.state.row_layout import GROUP
+
+__all__ = ["HeldRows", "OpenWindow", "held_rows", "largest_windows", "open_windows"]
+
+_MOST_ENDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenWindow:
+    """A window that has not closed: its step, its bounds in microseconds, and the rows that it has so far."""
+
+    step: str
+    start: int
+    end: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRows:
+    """The rows that a step without windows, such as a join, holds in its files; superseded ones count."""
+
+    step: str
+    rows: int
+
+
+def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[OpenWindow]:
+    """Return the largest open windows of all window steps, `most` of each; `root` is the folder of the job's state.
+
+    Raises what reading state raises.
+    """
+    windows = []
+    for step in sorted(commit.state):
+        slices: list[tuple[Ints, Ints]] = []
+        window: TimeWindow | None = None
+        for reader, _ in readers(root, step, commit):
+            named = window_in(str(reader.facts.get(LAYOUT, "")))
+            if named is None:
+                continue
+            window = named
+            slices += [(integers(table, GROUP), integers(table, ROWS)) for table in reader.scan(SLICES)]
+        if window is not None and slices:
+            starts, rows = (np.concatenate(column) for column in zip(*slices, strict=True))
+            closed_to = commit.watermarks_in.get(step, commit.watermarks_out.get(step))
+            windows += largest_windows(step, window, starts, rows, closed_to, most)
+    return windows
+
+
+def largest_windows(
+    step: str, window: TimeWindow, starts: Ints, rows: Ints, closed_to: int | None, most: int
+) -> list[OpenWindow]:
+    """Return the windows with the most rows of those that end after `closed_to`, largest first.
+
+    `starts` and `rows` are the starts of slices and the rows that each has, int64; a slice may be there several times.
+    """
+    live, place = np.unique(starts, return_inverse=True)
+    sums = np.r_[0, np.cumsum(np.bincount(place, rows, minlength=len(live)).astype(np.int64))]
+    ends = [
+        np.arange(first, min(last, first + _MOST_ENDS * window.every) + 1, window.every)
+        for first, last in due_runs(live, closed_to, END_OF_TIME, window)
+    ]
+    if not ends:
+        return []
+    of_windows = np.concatenate(ends)
+    held = sums[np.searchsorted(live, of_windows)] - sums[np.searchsorted(live, of_windows - window.size)]
+    largest = np.argsort(-held, kind="stable")[:most]
+    return [
+        OpenWindow(step=step, start=int(of_windows[i]) - window.size, end=int(of_windows[i]), rows=int(held[i]))
+        for i in largest
+    ]
+
+
+def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:
+    """Return what the other steps hold, those with the most rows first."""
+    held = []
+    for step in sorted(commit.state):
+        manifests = [reader.manifest for reader, _ in readers(root, step, commit)]
+        if not any(SLICES in manifest.chains for manifest in manifests):
+            held.append(HeldRows(step=step, rows=sum(manifest.rows for manifest in manifests)))
+    return sorted(held, key=lambda of: -of.rows)

@@ -1,0 +1,63 @@
+"""Issue 20.8: the largest open windows of a step, and the rows that others hold, from its state alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import agg
+from penstock.checkpoint.log.entries import Commit, ManifestRef
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.protocol import TIME
+from penstock.operators.windows.slices import slice_starts
+from penstock.operators.windows.time_windows import WindowStep, preaggregate
+from penstock.runtime.inspect.open_windows import held_rows, largest_windows, open_windows
+from tests.support.slice_disk import SliceDisk
+from tests.support.window_samples import WINDOWS, by_definition, rows_of_branch
+
+
+def delta(spec: WindowStep, times: list[int]) -> pa.Table:
+    ones = pa.array([1] * len(times), pa.int64())
+    table = pa.table({"k": ones, "h": ones, TIME: pa.array(times, pa.int64())})
+    return preaggregate(rows_of_branch(table, ["k"], {}), (), plan=spec.plan, window=spec.window)
+
+
+def committed(disk: SliceDisk, watermark: int) -> Commit:
+    return Commit.model_construct(
+        state={"w": {"0": ManifestRef(**disk.ref)}}, watermarks_in={"w": watermark}, watermarks_out={"w": watermark}
+    )
+
+
+def test_windows_that_have_not_closed_are_listed_by_their_rows(tmp_path: Path) -> None:
+    """Closed windows that wait for late rows are not open, though the state has their slices (2.5)."""
+    window = TimeWindow(size=10, every=5, allowed_lateness=50)
+    spec = WindowStep(
+        window=window, plan=AggregatePlan.build({"n": agg.count()}, {"n": None}), keys=pa.schema([("k", pa.int64())])
+    )
+    disk = SliceDisk(spec, LocalFolder(tmp_path))
+    disk.batch([delta(spec, [1, 2, 3, 11, 17, 18])], late=0, close=0)
+    disk.batch([delta(spec, [16])], late=12, close=12)
+    shown = open_windows(LocalFolder(tmp_path), committed(disk, 12), 2)
+    assert [(window.start, window.end, window.rows) for window in shown] == [(10, 20, 4), (15, 25, 3)]
+    assert held_rows(LocalFolder(tmp_path), committed(disk, 12)) == []
+
+
+@given(WINDOWS, st.lists(st.integers(-60, 60), min_size=1, max_size=20), st.integers(-60, 60))
+def test_the_rows_of_a_window_are_those_of_its_slices(window: TimeWindow, times: list[int], closed_to: int) -> None:
+    """3: whatever the slide, offset and gaps between windows; a row counts in each of its windows."""
+    held = np.array([time for time in times if by_definition(time, window)], dtype=np.int64)
+    counts: dict[int, int] = {}
+    for time in held.tolist():
+        for _, end in by_definition(time, window):
+            if end > closed_to:
+                counts[end] = counts.get(end, 0) + 1
+    starts = slice_starts(held, window) if len(held) else held
+    shown = largest_windows("w", window, starts, np.ones(len(held), dtype=np.int64), closed_to, 1_000)
+    assert {window.end: window.rows for window in shown} == counts
+    assert [window.rows for window in shown] == sorted(counts.values(), reverse=True)
