@@ -6,6 +6,7 @@ A job is ordinary Python that describes sources, windows, state, gates and sinks
 from typing import TYPE_CHECKING, Any
 
 from penstock import agg
+from penstock.graph.alignment import Align, align
 from penstock.graph.cache import CacheLevel
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTO",
     "NEVER",
+    "Align",
     "BatchInfo",
     "CacheLevel",
     "Count",
@@ -32,6 +34,7 @@ __all__ = [
     "Stream",
     "WindowedStream",
     "agg",
+    "align",
     "count",
     "days",
     "hours",

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from penstock.errors import BadExpression, DuplicateName
+from penstock.graph.alignment import Align
 from penstock.graph.cache import CacheMethods
 from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
@@ -82,6 +83,7 @@ class Job:
         max_out_of_order: Duration | None = None,
         idle_after: Duration | None = None,
         max_future: Duration | None = None,
+        align: Align | None = None,
     ) -> Stream:
         """Read a source under a stable name.
 
@@ -90,11 +92,16 @@ class Job:
         `idle_after` lets a partition with nothing new stop holding the watermark back (2.4).
         `max_future` puts rows too far ahead of the batch time in quarantine (2.7). Without it a live source has an
         hour, and a replayed file no bound: its batch times are not those of its rows.
+        `align=align(max_drift=d)` keeps it from being read further than d ahead of the slowest source (2.8).
         """
         if (event_time is None) != (max_out_of_order is None):
             raise job_error(f"source {name!r} has only one of event_time and max_out_of_order; give both or neither")
-        if event_time is None and (idle_after is not None or max_future is not None):
-            raise job_error(f"source {name!r} has no event_time, so nothing for idle_after or max_future to bound")
+        if event_time is None and not (idle_after is None and max_future is None and align is None):
+            raise job_error(
+                f"source {name!r} has no event_time, so nothing for idle_after, max_future or align to bound"
+            )
+        if not (align is None or isinstance(align, Align)):
+            raise job_error(f"align= of source {name!r} is {align!r}; write align(max_drift=minutes(5)) of penstock")
         source = checked_source(name, source)
         if max_future is None and event_time is not None and is_live(source):
             max_future = _FUTURE_OF_LIVE
@@ -106,6 +113,7 @@ class Job:
             max_out_of_order=(0 if max_out_of_order is None else duration_micros(max_out_of_order, "max_out_of_order")),
             idle_after=None if idle_after is None else duration_micros(idle_after, "idle_after", least=1),
             max_future=None if max_future is None else duration_micros(max_future, "max_future"),
+            align=None if align is None else align.max_drift,
         )
         return Stream(self, self._add(node, node.name))
 

@@ -50,6 +50,7 @@ class SourceNode(Node):
     max_out_of_order: int = 0
     idle_after: int | None = None
     max_future: int | None = None
+    align: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -37,6 +37,8 @@ class Bound(Enum):
     MAX_RATE_PER_PARTITION = "max_rate_per_partition"
     FIRST_BATCH = "first_batch"
     RATE = "rate"
+    ALIGN = "align"
+    """The source is ahead of the slowest in event time (SEMANTICS 2.8)."""
     SOURCE = "source"
     """The source's own settings, such as the rows of a batch of a replay."""
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from penstock.checkpoint.log.entries import Commit, Offsets, Requeued, SourceProgress, StagedFile
 from penstock.errors import AccountingBroken, GateStopped
 from penstock.graph.nodes import CheckNode
-from penstock.graph.policies import OnEnd
 from penstock.quality.policy import Action, Disposition, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK, REQUEUE
 from penstock.runtime.driver.receipts import BatchReceipts, totals
-from penstock.runtime.driver.watermarks import progressed, source_watermark, step_watermark
-from penstock.sources.base import WATERMARK
+from penstock.runtime.driver.source_alignment import watermark_of
+from penstock.runtime.driver.watermarks import progressed, step_watermark
 
 __all__ = ["CommitDraft", "decide"]
 
@@ -129,14 +128,7 @@ def _watermarks(
 ) -> dict[str, int | None]:
     marks = {}
     for node in engine.graph.sources:
-        progress = sources[node.name]
-        marks[node.name] = source_watermark(
-            progress.partitions,
-            max_out_of_order=node.max_out_of_order,
-            closes_at_end=drained or node.source.on_end is OnEnd.CLOSE,
-            said=None if (mark := progress.position.get(WATERMARK)) is None else int(cast("int", mark)),
-            ended=progress.ended,
-        )
+        marks[node.name] = watermark_of(node, sources[node.name], drained=drained)
     return {
         step.name: step_watermark(
             before.watermarks_out.get(step.name) if before is not None else None,

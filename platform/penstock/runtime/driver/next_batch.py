@@ -17,6 +17,7 @@ from penstock.graph.steps import StepNode
 from penstock.runtime.driver.admission import Admitted, Backlogs
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.driver.source_alignment import held_at, ruled, too_far_ahead
 from penstock.runtime.driver.watermarks import idle_due
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
@@ -103,7 +104,9 @@ def next_batch(
     if weigh:
         backlogs = {name: engine.source(name).weighed(backlog) for name, backlog in backlogs.items()}
     within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
-    admitted = admit(within, None if last_time is None else tick.time - last_time)
+    ahead = _ahead(graph, commit, None if target is None else within)
+    admitted = admit(held_at(within, ahead), None if last_time is None else tick.time - last_time)
+    admitted = ruled(admitted, within, ahead)
     ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}
     for name, rows in ({} if admitted.paused else engine.requeue(commit, batch)).items():
         ranges[name][REQUEUE] = rows
@@ -113,7 +116,9 @@ def next_batch(
     going = [name for name in ranges if name not in ended and not _has_ended(commit, name)]
     by_time = bool(going) and target is None and _due_by_time(graph, commit, tick.time, trigger)
     # A source has ended and no Commit says so yet: that is due as well.
-    due = _due(graph, commit, tick.time, since, ranges) or any(not _has_ended(commit, name) for name in ended)
+    due = _due(graph, commit, tick.time, since, ranges, waits=bool(ahead)) or any(
+        not _has_ended(commit, name) for name in ended
+    )
     if not (fresh or by_time or due):
         if admitted.paused and target is not None and any(w.rows for b in within.values() for w in b.values()):
             return NextBatch(None, since=since, wait=max(_POLL, tick.wait))  # it ends when all is read, and not before
@@ -196,17 +201,34 @@ def _unread(
     return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
 
 
+def _ahead(graph: JobGraph, commit: Commit | None, within: Backlogs | None) -> frozenset[str]:
+    """Return the sources that wait for slower ones; `within` is what a run that ends somewhere still has to read."""
+    if commit is None or all(node.align is None for node in graph.sources):
+        return frozenset()
+    waits = None if within is None else [n for n, of in within.items() if any(w.next < w.latest for w in of.values())]
+    return too_far_ahead(graph.sources, commit.sources, waits)
+
+
 def _due(
-    graph: JobGraph, commit: Commit | None, time: int, since: int, ranges: Mapping[str, Mapping[str, Any]]
+    graph: JobGraph,
+    commit: Commit | None,
+    time: int,
+    since: int,
+    ranges: Mapping[str, Mapping[str, Any]],
+    *,
+    waits: bool,
 ) -> bool:
-    """Return whether a window closes, or a partition becomes idle or is gone, without a row (SEMANTICS 1.4, 2.2)."""
+    """Return whether a window closes, or a partition becomes idle or is gone, without a row (SEMANTICS 1.4, 2.2).
+
+    Idleness matters to open windows, and to a source that `waits` for a slower one.
+    """
     if commit is None:
         return False
     for step, end in commit.due.items():
         mark = commit.watermarks_out.get(step)
         if end is not None and mark is not None and mark >= end:
             return True
-    if not _is_open(commit):
+    if not (waits or _is_open(commit)):
         return False
     for source in graph.sources:
         progress = commit.sources.get(source.name)

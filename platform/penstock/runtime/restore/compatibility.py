@@ -317,7 +317,7 @@ def changes_of(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, 
 def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     match node:
         case SourceNode():
-            bounds = ((n, getattr(node, n)) for n in ("max_out_of_order", "idle_after", "max_future"))
+            bounds = ((n, getattr(node, n)) for n in ("max_out_of_order", "idle_after", "max_future", "align"))
             texts = {name: str(Duration(micros)) for name, micros in bounds if micros is not None}
             yield "source", {"event_time": node.event_time, **texts} if node.event_time is not None else {}
         case FilterNode(predicate=predicate):

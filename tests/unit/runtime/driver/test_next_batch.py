@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from growing import Topic
 
-from penstock import Job, agg, seconds
+from penstock import Job, agg, align, seconds
 from penstock.checkpoint.log.entries import Commit, PartitionProgress, SourceProgress
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.admission import admit
 from penstock.runtime.driver.next_batch import NextBatch, available, next_batch
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
 from penstock.sources.backlog import Waiting
 from penstock.time.triggers import FixedInterval
 from penstock.windows import Tumbling
@@ -381,3 +383,68 @@ def test_a_drain_closes_what_the_end_of_a_source_has_left_open() -> None:
     assert last.offsets.settings["drain"] is True
     closed = commit_of(4, ended=True, watermarks_out=marks, watermarks_in=marks, due={"w": None, "x": None})
     assert planned(engine, closed, drain=True) is None
+
+
+def aligned_job(*, idle: int | None = None) -> Job:
+    """Return a job without windows, whose source `s0` waits for `s1`."""
+    job = Job("aligned")
+    for name, drift in (("s0", align(max_drift=seconds(3))), ("s1", None)):
+        job.source(
+            name,
+            MemorySource("t timestamp"),
+            event_time="t",
+            max_out_of_order=seconds(0),
+            align=drift,
+            idle_after=None if idle is None else seconds(idle),
+        ).write(f"out_{name}", MemorySink())
+    return job
+
+
+def drifted(behind: int, at: tuple[int, int] = (2, 2)) -> Commit:
+    """Return a Commit where `s0` is at 9 s, and `s1` behind it by so many microseconds."""
+    marks = {"s0": 9 * S, "s1": 9 * S - behind}
+    sources = {
+        name: SourceProgress(
+            position={"at": place},
+            partitions={"0": PartitionProgress(highest=marks[name], seen_at=4 * S, idle=False)},
+            ended=False,
+        )
+        for name, place in zip(marks, at, strict=True)
+    }
+    return commit_of(2, sources=sources, watermarks_in={}, watermarks_out={}, due={})
+
+
+def test_a_source_that_is_ahead_waits_and_the_offsets_say_so() -> None:
+    """SEMANTICS 2.8, 2.4, 8: it is not read, the rule is recorded, and its partitions do not become idle."""
+    engine = FakeEngine(aligned_job(), {"s0": 5, "s1": 5})
+    plan = planned(engine, drifted(3 * S + 1))
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges["s0"] == {"start": {"at": 2}, "end": {"at": 2}, "span": None, "held_back": ["0"]}
+    assert plan.offsets.ranges["s1"]["span"] == {"from": 2, "to": 4}
+    assert plan.offsets.limits["bound"] == {"s0": "align"}
+    caught_up = planned(engine, drifted(3 * S))
+    assert caught_up is not None
+    assert caught_up.offsets is not None
+    assert caught_up.offsets.ranges["s0"]["span"] == {"from": 2, "to": 4}
+
+
+def test_a_source_that_waits_has_a_batch_when_the_slower_one_becomes_idle() -> None:
+    """SEMANTICS 2.4, 2.8: also without open windows, because nothing else would say that it may read on."""
+    engine = FakeEngine(aligned_job(idle=10), {"s0": 5, "s1": 2})
+    before = planned(engine, drifted(4 * S), since=0, now=13 * S)
+    assert before is not None
+    assert before.offsets is None
+    due = planned(engine, drifted(4 * S), since=0, now=14 * S)
+    assert due is not None
+    assert due.offsets is not None
+    assert [of["span"] for of in due.offsets.ranges.values()] == [None, None]
+
+
+def test_a_bounded_run_reads_a_source_that_nothing_can_catch_up_with() -> None:
+    """SEMANTICS 1.5, 2.8: it ends where its sources stood, whatever the drift."""
+    engine = FakeEngine(aligned_job(), {"s0": 5, "s1": 9})
+    plan = planned(engine, drifted(8 * S), target={"s0": {"0": 4}, "s1": {"0": 2}})
+    assert plan is not None
+    assert plan.offsets is not None
+    assert plan.offsets.ranges["s0"]["span"] == {"from": 2, "to": 4}
