@@ -46,9 +46,9 @@ def refuse_misread_revisions(nodes: Iterable[Node]) -> None:
             elif isinstance(node, SinkNode):
                 why = _wrong_keys(node, panes)
             if why is not None:
-                name = f"{node.spec.method if isinstance(node, StepNode) else 'sink'} {node.name!r}"  # type: ignore[attr-defined]
                 raise RevisionsMisread(
-                    f"{name} reads revisions of window {above.name!r}, {panes.value}, and {why}", where=str(node.site)
+                    f"{_named(node)} reads revisions of window {above.name!r}, {panes.value}, and {why}",
+                    where=str(node.site),
                 )
 
 
@@ -68,6 +68,12 @@ def use_of_revisions(node: Node) -> str | None:
             return f"revisions are rows of their own, with the highest {REVISION} the newest"
         return "revisions are rows of their own" if REVISION in keys else "the newest revision of a key replaces others"
     return None
+
+
+def _named(node: Node) -> str:
+    if isinstance(node, StepNode):
+        return f"{node.method} {node.name!r}"
+    return f"sink {node.name!r}" if isinstance(node, SinkNode) else type(node).__name__
 
 
 def _wrong_keys(node: SinkNode, panes: Accumulation) -> str | None:
