@@ -251,6 +251,20 @@ def test_revisions_are_numbered_over_batches_and_forgotten_with_their_window(tmp
     assert main_table(disk.work, disk.state()).num_rows == 0
 
 
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_numbers_survive_a_rescale_and_a_crash(count: int, tmp_path: Path) -> None:
+    """2.6, 10.1: the tables of a data checkpoint have the numbers; a batch that was not committed leaves none."""
+    _, state = run(TEN, tmp_path, [(0, [(1, 5, 1), (2, 5, 1)]), (11, [(1, 5, 10)]), (12, [(1, 5, 10), (3, 1, 1)])])
+    state.rescale(count, 12)
+    rows = [{"k": key, "t": 6, "v": 100} for key in (1, 2, 3, 4)]
+    state.crash(rows, late=13, close=13)
+    output, late = state.batch(rows, late=13, close=13)
+    assert sorted(row[1:] for row in emitted(output)) == [
+        (0, 10, 4, 1, 100), (1, 10, 2, 2, 101), (1, 10, 3, 2, 101), (3, 10, 1, 4, 121)
+    ]  # fmt: skip
+    assert late == []
+
+
 def test_a_discarding_revision_has_the_late_rows_alone(tmp_path: Path) -> None:
     """2.6: the late rows' value when discarding, numbered as any other."""
     window = TimeWindow(size=10, every=10, allowed_lateness=5, accumulation=Accumulation.DISCARDING)
