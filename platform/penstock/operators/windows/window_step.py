@@ -257,7 +257,7 @@ class WindowStepWork(WindowStep):
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return state with these slices, all windows closed that the moment's watermark had closed."""
         table, schema = tables[MAIN], self.layout.schema
-        panes = None
+        panes: pa.Table | None = None
         if self.window.has_panes:
             if {WINDOW_END, REVISION} <= {*table.column_names}:
                 panes = stored_panes(table.filter(pc.is_valid(table[WINDOW_END])), self.layout, HASHED)

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import cast
 
+from pydantic import JsonValue
+
 from penstock.checkpoint.log.entries import SourceProgress
 from penstock.graph.nodes import SourceNode
 from penstock.graph.policies import OnEnd
@@ -74,6 +76,5 @@ def ruled(admitted: Admitted, backlogs: Backlogs, ahead: Collection[str]) -> Adm
     if not held or admitted.paused:
         return admitted
     bound = admitted.limits.get("bound")
-    return replace(
-        admitted, limits={**admitted.limits, "bound": {**(bound if isinstance(bound, dict) else {}), **held}}
-    )
+    rules: dict[str, JsonValue] = {**(bound if isinstance(bound, dict) else {}), **held}
+    return replace(admitted, limits={**admitted.limits, "bound": rules})

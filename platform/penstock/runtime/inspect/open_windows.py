@@ -50,7 +50,7 @@ def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[Open
 
     Raises what reading state raises.
     """
-    windows = []
+    windows: list[OpenWindow] = []
     for step in sorted(commit.state):
         slices: list[tuple[Ints, Ints]] = []
         window: TimeWindow | None = None
