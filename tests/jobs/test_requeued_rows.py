@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,37 @@ def test_requeued_rows_move_no_watermark_and_are_late_by_the_rules(tmp_path: Pat
         assert h.commit().totals["window:sum"]["late"] == 1
         assert h.commit().watermarks_out["sum"] == mark, "though a row of 180 s went through"
         assert h.commit().sources["rows"].partitions.keys() == {"0"}
+
+
+def test_values_of_every_type_come_back_as_they_were(tmp_path: Path) -> None:
+    """A text of columns has all of them, to the last microsecond and digit; what was null is null."""
+    schema = (
+        "t timestamp, at timestamp, n timestamp_ntz, d date, b binary, x decimal(20,10), f float, g double, "
+        "s struct<a: int, n: timestamp_ntz>, m map<string, bigint>, l array<timestamp_ntz>, v long"
+    )
+    local = datetime(2026, 1, 1, 2, 3, 4, 567891)  # noqa: DTZ001 - a local time has no zone
+    full = {
+        "at": local.replace(tzinfo=UTC), "n": local, "d": local.date(), "b": b"\x00\xff", "x": Decimal("1.0000000001"),
+        "f": 0.10000000149011612, "g": 0.1 + 0.2, "s": {"a": None, "n": local}, "m": {"k": 2**53 + 1},
+        "l": [local, None], "v": 1,
+    }  # fmt: skip
+
+    def job(event_time: str) -> Job:
+        made = Job("orders")
+        rows = made.source("rows", MemorySource(schema), event_time=event_time, max_out_of_order=seconds(0))
+        rows.write("out", MemorySink())
+        made.quarantine("rows").write("bad", MemorySink())
+        return made
+
+    with Harness(job("t"), tmp_path) as h:
+        h.batch({"rows": [{"t": 1, **full}]})
+        h.batch({"rows": [{"t": None, **full}, {"t": None, "v": 2}]})
+        h.restart(job("coalesce(t, timestamp_seconds(7))"))
+        ask(h)
+        h.batch()
+        (first, again, empty) = sorted(h.output()["out"], key=lambda row: (row["v"], str(row["t"]) == "None"))
+        assert {**again, "t": first["t"]} == first
+        assert {name for name, value in empty.items() if value is not None} == {"v"}
 
 
 @pytest.mark.remedy("PEN-OPR-025")

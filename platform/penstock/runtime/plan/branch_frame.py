@@ -40,7 +40,10 @@ _PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
 _STATE = re.compile(r" *SQLSTATE: \w{5}")
 _DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
-_EXACT_TIMES = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")"""
+_EXACT_TIMES = (
+    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
+)
 """Of a row in quarantine all is written, so that it can be sent through again: by itself Spark cuts microseconds."""
 _KEPT = (TIME, ROW_STATUS, PARTITION, POSITION, ERROR, RAW)
 
