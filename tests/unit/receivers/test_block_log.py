@@ -6,6 +6,7 @@ reader with committed positions.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,11 +16,13 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint.storage.locate import root_of, store_at
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed, PenstockError, StorageUnavailable
 from penstock.receivers.block_log import BEGINNING, BlockLog, BlockWriter
 from penstock.receivers.blocks import Place, encoded, rows_in
+from tools.hdfs_server import HdfsServer
 
 NAME = "orders-0"
 
@@ -336,3 +339,32 @@ def test_a_name_that_is_no_place_is_passed_over() -> None:
     store = MemoryStore()
     store.create(f"blocks/{NAME}/notes", b"x")
     assert BlockLog(store, NAME).listed() == []
+
+
+# --- on HDFS -----------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+@pytest.mark.sample(seconds=25)
+@pytest.mark.fault("F47")
+def test_blocks_on_hdfs_are_a_chain_and_have_the_copies_that_were_wanted(hdfs: HdfsServer) -> None:
+    """A writer that was sealed off is refused, and its rows from before are read; other files have HDFS's copies."""
+    root = hdfs.url(secrets.token_hex(8))
+    folder = root_of(root)
+    store = folder.store()
+    log = BlockLog(store, NAME)
+    old = BlockWriter(BlockLog(store_at(folder.address, replication=2), NAME), log.end_epochs(BEGINNING))
+    for row in range(3):
+        old.write(stream(row), 1)
+    new = BlockWriter(log, log.end_epochs(BEGINNING))
+    with pytest.raises(EpochSealed):
+        old.write(stream(99), 1)
+    new.write(stream(3), 1)
+    assert kept(store) == [0, 1, 2, 3]
+    top = f"/checkpoints/{root.rpartition('/')[2]}"
+    copies = [hdfs.client().status(f"{top}/{log.path(place)}")["replication"] for place in log.listed()]
+    usual = copies[0]  # of a seal
+    assert usual != 2
+    assert copies == [usual, 2, 2, 2, usual, usual]
+    assert log.sweep(Place(2, 3)) == 3
+    assert kept(store, Place(1, 3)) == [3]
