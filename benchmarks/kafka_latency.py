@@ -285,7 +285,9 @@ def _two_queries(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None
 @contextmanager
 def _real_time(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
     """Run a query in real-time mode, which has tasks that do not end and writes into Kafka, not into Delta."""
-    query = _to_topic(_peer_rows(spark, turn), turn).outputMode("update").trigger(realTime="30 seconds")
+    # The overloads of pyspark 4.2 lack the argument that the method has.
+    trigger: dict[str, Any] = {"realTime": "30 seconds"}
+    query = _to_topic(_peer_rows(spark, turn), turn).outputMode("update").trigger(**trigger)
     with _running(query.start()) as ended:
         yield ended
 

@@ -6,6 +6,7 @@ Times and watermarks are integer microseconds since 1970, negative before it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -35,6 +36,10 @@ class Judgement:
         return ~(self.late | self.no_window)
 
 
+@overload
+def forgotten(watermark: int, window: TimeWindow) -> int: ...
+@overload
+def forgotten(watermark: int | None, window: TimeWindow) -> int | None: ...
 def forgotten(watermark: int | None, window: TimeWindow) -> int | None:
     """Return the time up to which windows are forgotten at a watermark: those with end <= it (SEMANTICS 2.5).
 

@@ -41,7 +41,6 @@ from penstock.operators.windows.slice_state import (
 )
 from penstock.operators.windows.slices import (
     BEGINNING_OF_TIME,
-    END_OF_TIME,
     check_window,
     due_ends,
     floor_slice,
@@ -55,6 +54,7 @@ from penstock.operators.windows.window_batch_close import many_windows
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
+from penstock.time.clock import END_OF_TIME
 
 __all__ = [
     "WINDOW_END",
