@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta_tables import Upserts
 from deltalake import DeltaTable
 
 from penstock import Job
@@ -106,3 +107,37 @@ def test_upkeep_beside_a_job_spares_what_a_restore_needs(tmp_path: Path, monkeyp
         assert counts == [(0, 8), (1, 4), (2, 4)]
         h.batch({"rows": [{"k": 0, "v": 99, "p": "a"}]})
         assert (99, "a") in [(row["v"], row["p"]) for row in rows_of(tmp_path / "newest") if row["k"] == 0]
+
+
+@pytest.mark.sample(seconds=25)
+def test_upkeep_joins_files_beside_readers_and_writers_of_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append of delta-spark while files are joined stays, and a stream over the table gets each row once."""
+    table = Upserts(tmp_path).made()
+    publisher = table.publisher()
+    read = (
+        spark.readStream.format("delta").load(str(table.path)).writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "position")).trigger(availableNow=True)
+    )  # fmt: skip
+
+    def streamed() -> list[tuple[int, int]]:
+        read.start(str(tmp_path / "read")).awaitTermination()
+        return sorted((row.k, row.v) for row in spark.read.parquet(str(tmp_path / "read")).collect())
+
+    for number in range(3):
+        publisher.publish(table.batch(number, (number, "a", number)))
+    assert streamed() == [(0, 0), (1, 1), (2, 2)]
+    create, tries = compaction.create_beside, list[int]()
+
+    def overtaken(*asked: Any) -> bool:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            rows = spark.createDataFrame([(7, "a", 7)], "k long, p string, v long")
+            rows.write.format("delta").mode("append").save(str(table.path))
+        return create(*asked)
+
+    monkeypatch.setattr(compaction, "create_beside", overtaken)
+    assert compaction.compact(table.path, now=time.time() + 100) == (3, 1)
+    assert len(tries) == 2
+    assert streamed() == [(0, 0), (1, 1), (2, 2), (7, 7)]
