@@ -1,6 +1,6 @@
 """Name the windows a stream can be cut into: `from penstock.windows import Tumbling`."""
 
 from penstock.graph.policies import LatenessRule
-from penstock.graph.windows import Sliding, TimeWindow, Tumbling, drop_late, late_to
+from penstock.graph.windows import Cumulative, Sliding, TimeWindow, Tumbling, drop_late, late_to
 
-__all__ = ["LatenessRule", "Sliding", "TimeWindow", "Tumbling", "drop_late", "late_to"]
+__all__ = ["Cumulative", "LatenessRule", "Sliding", "TimeWindow", "Tumbling", "drop_late", "late_to"]

@@ -19,17 +19,19 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.testing.model import WindowModel
-from penstock.windows import Sliding, Tumbling
+from penstock.windows import Cumulative, Sliding, Tumbling
 
 SCHEMA = "k string, t timestamp, i int, d double, m decimal(10,2)"
 WINDOWS: dict[str, TimeWindow] = {
     "tumbling": Tumbling(seconds(10)).late_to("late_tumbling"),
     "subtracting": Sliding(seconds(12), every=seconds(2)).late_to("late_subtracting"),
+    "growing": Cumulative(seconds(12), step=seconds(2)).late_to("late_growing"),
     "stacking": Sliding(seconds(11), every=seconds(2)).late_to("late_stacking"),
 }
 AGGREGATES = {
     "tumbling": {"n": agg.count(), "first": agg.first("i"), "last": agg.last("i"), "low": agg.min("d")},
     "subtracting": {"n": agg.count("i"), "total": agg.sum("i"), "exact": agg.sum("m")},
+    "growing": {"n": agg.count(), "total": agg.sum("d"), "last": agg.last("i")},
     "stacking": {
         "total": agg.sum("d"),
         "mean": agg.mean("d"),

@@ -62,6 +62,7 @@ def kept_parts(spec: WindowStep) -> dict[str, pa.Schema]:
     """Return the columns of each part that a step's strategy keeps."""
     names = {
         Strategy.MERGE: (SLICES,),
+        Strategy.GROW: (SLICES, LATE, RUNNING),
         Strategy.SUBTRACT: (SLICES, LATE, RUNNING),
         Strategy.BLOCKS: (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.graph.specs.deduplicate import DeduplicateMethods
 from penstock.graph.specs.join import JoinMethods
 from penstock.graph.specs.state_functions import StateFunctionMethods
-from penstock.graph.specs.time_windows import TimeWindowMethods
+from penstock.graph.specs.time_windows import WindowMethods
 from penstock.graph.stateful import Stream
 
 __all__ = ["KeyedStream", "StatefulSteps"]
@@ -13,7 +13,7 @@ __all__ = ["KeyedStream", "StatefulSteps"]
 
 # The operators of the product: whose methods stand here is registered.
 class StatefulSteps(
-    TimeWindowMethods[Stream],
+    WindowMethods[Stream],
     StateFunctionMethods[Stream],
     DeduplicateMethods[Stream],
     JoinMethods[Stream],

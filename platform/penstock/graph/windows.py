@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Self
 
 from penstock.graph.durations import Duration, duration_micros
@@ -13,7 +14,10 @@ from penstock.graph.source_location import job_error
 __all__ = [
     "PANE",
     "REVISION",
+    "Cumulative",
     "DropLate",
+    "EventWindow",
+    "Extent",
     "LateTo",
     "Sliding",
     "TimeWindow",
@@ -48,17 +52,23 @@ def late_to(name: str) -> LateTo:
     return LateTo(checked_name(name, "a late stream"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindow:
-    """Windows [start, start + size) whose starts are `offset` plus the multiples of `every` from 1970.
+class Extent(Enum):
+    """The extents of windows that have ends every so often."""
 
-    A window is forgotten `allowed_lateness` after its end (SEMANTICS 2.5). All in microseconds.
+    FIXED = "fixed"
+    """Each window is as long as every other."""
+    GROWING = "growing"
+    """Windows of one start grow step by step to their full size, and the next ones begin there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventWindow:
+    """Windows of event time, with what happens to rows that come too late for them.
+
+    A window is forgotten `allowed_lateness` after its end (SEMANTICS 2.5), in microseconds.
     A window without a late policy cannot be used: choose with `drop_late()`, `late_to(name)` or `update_late(…)`.
     """
 
-    size: int
-    every: int
-    offset: int = 0
     late: DropLate | LateTo | None = None
     rule: LatenessRule = LatenessRule.WINDOW
     allowed_lateness: int = 0
@@ -121,6 +131,21 @@ class TimeWindow:
         return replace(self, late=policy)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindow(EventWindow):
+    """Windows whose ends are `offset` + `size` plus the multiples of `every` from 1970; all in microseconds.
+
+    A window of fixed extent is [start, start + `size`).
+    A growing one starts at `offset` plus a multiple of `size`, the last before its end. Then `size` is a multiple of
+    `every`.
+    """
+
+    size: int
+    every: int
+    offset: int = 0
+    extent: Extent = Extent.FIXED
+
+
 def Tumbling(size: Duration, *, offset: Duration | int = 0) -> TimeWindow:
     """Cut time into windows of `size` that follow each other without overlap."""
     width = duration_micros(size, "the size of a window", least=1)
@@ -137,6 +162,18 @@ def Sliding(size: Duration, *, every: Duration, offset: Duration | int = 0) -> T
         every=duration_micros(every, "the slide of a window", least=1),
         offset=_offset(offset),
     )
+
+
+def Cumulative(size: Duration, *, step: Duration) -> TimeWindow:
+    """Let windows of one start grow by `step` up to `size`, then begin again: a day so far, hour by hour.
+
+    A row counts in each window of its `size` that ends after it. `size` must be a multiple of `step`.
+    """
+    longest = duration_micros(size, "the size of a window", least=1)
+    every = duration_micros(step, "the step of a window", least=1)
+    if longest % every:
+        raise job_error(f"the size of a cumulative window is {size}, which is no multiple of its step {step}")
+    return TimeWindow(size=longest, every=every, extent=Extent.GROWING)
 
 
 def _offset(offset: Duration | int) -> int:

@@ -18,7 +18,7 @@ from penstock.state.lookup import Lookup, may_have, rows_in, state_columns
 from penstock.state.manifest import Manifest, Run
 from penstock.state.parts import Merge, Part
 from penstock.state.references import Piece
-from penstock.state.row_layout import Bound, conform, group_hash, position, start_of_group
+from penstock.state.row_layout import DELETED, Bound, conform, group_hash, position, start_of_group
 from penstock.state.section_reader import Section, Span, open_section
 
 __all__ = ["Adapters", "StateReader"]
@@ -103,12 +103,12 @@ class StateReader:
         groups: tuple[int | None, int | None] = (None, None),
         schema: pa.Schema | None = None,
     ) -> tuple[Ints, pa.Table]:
-        """Return all rows that some keys have in a range of groups of a part that appends.
+        """Return the rows of some keys in a range of groups: all that were appended, or the newest of each group.
 
         Blocks are touched that may have such rows by group and hash of their first and last row, and no others.
 
         Args:
-            part: the part, of kind APPEND.
+            part: the part, of kind APPEND or LATEST.
             hashes: int64, sorted; those of the keys.
             keys: a row for each hash, with the identity of the part, of the same types. No key is there twice.
             groups: the least group, and the least one above the range. None where there is no such bound.
@@ -116,12 +116,13 @@ class StateReader:
 
         Returns:
             The place of each row's key in `keys`, ascending, and the rows: of one key by group, and of one group in
-            the order in which they were appended. Rows below the floor are left out.
+            the order in which they were appended. Rows below the floor are left out, and of a part of kind LATEST those
+            that a newer row or a tombstone hides.
 
         Raises:
             ValueError: for a part of another kind.
         """
-        if part.merge is not Merge.APPEND:
+        if part.merge is Merge.COMBINE:
             raise ValueError(f"part {part.name!r} merges by {part.merge}: its rows are found by lookup or scan")
         low, high = (None if group is None else start_of_group(group) for group in groups)
         columns = [keys.column(name).combine_chunks() for name in part.identity]
@@ -141,7 +142,13 @@ class StateReader:
             empty = pa.schema([]) if stored is None else stored
             return joined(()), (empty if schema is None else schema).empty_table()
         rows, place = pa.concat_tables(tables).combine_chunks(), np.concatenate(places)
-        order = np.lexsort((group_hash(rows)[0], place))  # stable: runs are oldest first
+        groups = group_hash(rows)[0]
+        order = np.lexsort((groups, place))  # stable: runs are oldest first
+        if part.merge is Merge.LATEST:
+            order = order[_newest(place[order], groups[order])]
+            if DELETED in rows.column_names:
+                gone = rows.column(DELETED).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow takes it by place
+                order = order[~gone[order]]
         rows = rows.take(pa.array(order))
         return place[order], rows if schema is None else conform(rows, schema)
 
@@ -278,3 +285,10 @@ class StateReader:
             batch = self.manifest.batch
             problem = f"{error.what}, which the manifest of batch {batch} names"
             raise StateMissing(problem, where=error.where, path=error.where, batch=batch) from error
+
+
+def _newest(places: Ints, groups: Ints) -> Bools:
+    """Return which rows, sorted by key and group, have no newer one of their key and group after them."""
+    last: Bools = np.ones(len(places), dtype=np.bool_)
+    last[:-1] = (places[1:] != places[:-1]) | (groups[1:] != groups[:-1])
+    return last

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.policies import Accumulation, LatenessRule, Pane
-from penstock.graph.windows import TimeWindow
+from penstock.graph.windows import Extent, TimeWindow
 
 __all__ = ["Expected", "ModelBatch", "ModelWindow", "Row", "WindowModel", "windows_at"]
 
@@ -79,7 +79,15 @@ class ModelBatch:
 
 
 def windows_at(time: int, window: TimeWindow) -> list[tuple[int, int]]:
-    """Return every window that holds a time, by the definition: s <= t < s + size, s = offset modulo every."""
+    """Return every window that holds a time, by the definition: s <= t < s + size, s = offset modulo every.
+
+    Growing windows are those [s, s + k * every) of the one of `size` that holds the time, whose end is after it.
+    """
+    if window.extent is Extent.GROWING:
+        start = time - (time - window.offset) % window.size
+        return [
+            (start, end) for end in range(start + window.every, start + window.size + 1, window.every) if end > time
+        ]
     start = time - (time - window.offset) % window.every
     windows = []
     while start + window.size > time:

@@ -27,7 +27,7 @@ from penstock.sinks import Delta, MemorySink
 from penstock.sinks.base import Sink
 from penstock.sources import MemorySource
 from penstock.sources.base import Source
-from penstock.windows import LatenessRule, Sliding, Tumbling
+from penstock.windows import Cumulative, LatenessRule, Sliding, Tumbling
 
 TUMBLING = Tumbling(seconds(10)).drop_late()
 
@@ -116,6 +116,7 @@ def wrong_jobs() -> dict[str, tuple[type[PenstockError], Callable[[Job], object]
         "a bound without event time": (JobError, lambda j: j.source("s", MemorySource("v int"), max_out_of_order=0)),  # type: ignore[arg-type]
         "an interval of zero": (JobError, lambda _: Job("b", interval=0)),  # type: ignore[arg-type]
         "an interval of False": (JobError, lambda _: Job("b", interval=False)),  # type: ignore[arg-type]
+        "a cumulative size between two steps": (JobError, lambda _: Cumulative(seconds(5), step=seconds(2))),
         "a slide of zero": (JobError, lambda _: Sliding(seconds(5), every=0)),  # type: ignore[arg-type]
         "zero partitions of a window": (JobError, lambda j: timed(j).window("w", TUMBLING, partitions=0)),
         "partitions of False for a window": (JobError, lambda j: timed(j).window("w", TUMBLING, partitions=False)),

@@ -8,13 +8,25 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from state_samples import carry_out, empty_manifest, fresh_name, key_table, keyed_table, write, write_segment
+from examples import examples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from state_samples import (
+    carry_out,
+    empty_manifest,
+    fresh_name,
+    key_table,
+    keyed_table,
+    latest_part,
+    write,
+    write_segment,
+)
 
 from penstock.errors import StateError
 from penstock.state import section_reader
 from penstock.state.compaction_planner import CompactionPlan, plan_compaction
 from penstock.state.reader import StateReader
-from penstock.state.row_layout import GROUP, HASH
+from penstock.state.row_layout import DELETED, GROUP, HASH
 from penstock.state.writer import Change
 
 PART = "state"
@@ -133,3 +145,33 @@ def test_a_segment_written_alone_can_be_looked_up(tmp_path):
     reader = StateReader(tmp_path, replace(empty_manifest(["k"]).append(ref), batch=0))
     assert reader.lookup(PART, hashes, pa.table({"k": hashes}))[1].column("n").to_pylist() == [1, 2]
     assert plan_compaction(reader.manifest, PART, 10**6) is None
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 5)), st.none() | st.integers(0, 99), max_size=8),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_the_newest_rows_of_each_group_are_found(tmp_path, batches, merged):
+    """A key may have a row in each of several groups; newer ones hide older, and tombstones hide them too."""
+    folder = tmp_path / fresh_name(0)
+    folder.mkdir()
+    manifest, expected = empty_manifest(["k"]), {}
+    part = latest_part(PART, ["k"])
+    for batch in batches:
+        groups, keys = ([place[n] for place in batch] for n in (0, 1))
+        table = numbers_table(keys, [n or 0 for n in batch.values()], group=0)
+        table = table.set_column(0, GROUP, pa.array(groups, pa.int64()))
+        table = table.append_column(DELETED, pa.array([n is None for n in batch.values()], pa.bool_()))
+        manifest = write(folder, manifest, Change(append={PART: table}), parts=part if merged else {}).manifest
+        expected |= batch
+    wanted = np.array([1, 3, 4])
+    places, rows = StateReader(folder, manifest).rows_of(part[PART], wanted, pa.table({"k": wanted}))
+    live = {
+        (int(wanted[place]), row[GROUP]): row["n"] for place, row in zip(places.tolist(), rows.to_pylist(), strict=True)
+    }
+    assert len(live) == len(places)
+    assert live == {(k, group): n for (group, k), n in expected.items() if k in wanted and n is not None}

@@ -1,4 +1,8 @@
-"""The step that aggregates the rows of each key by windows of event time (SEMANTICS 3)."""
+"""The steps that aggregate the rows of each key by windows of event time, and that of time windows (SEMANTICS 3).
+
+`WindowSpec` is what all of them have in common. A kind of window has its own, in a module of its own, and stands in
+`window_steps` of `graph.keyed.StatefulSteps`.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +29,23 @@ from penstock.graph.steps import (
     need_sink,
     refuse_late_streams,
 )
-from penstock.graph.windows import PANE, REVISION, LateTo, TimeWindow
+from penstock.graph.windows import PANE, REVISION, EventWindow, Extent, LateTo, TimeWindow
 
-__all__ = ["LATE_OUTLET", "TimeWindowMethods", "TimeWindows", "WindowedStream"]
+__all__ = ["LATE_OUTLET", "TimeWindows", "WindowMethods", "WindowSpec", "WindowedStream"]
 
 LATE_OUTLET = "late"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TimeWindows(StepSpec):
-    """Aggregate the rows of each key and time window; `aggregates` are the columns that are computed."""
+class WindowSpec(StepSpec):
+    """Aggregate the rows of each key and window; `aggregates` are the columns that are computed."""
 
-    window: TimeWindow
+    window: EventWindow
     aggregates: Mapping[str, Aggregate]
 
-    operator: ClassVar[str] = "penstock.operators.windows.window_step"
+    takes: ClassVar[type[EventWindow]]
+    """The kind of window that it makes."""
     kind: ClassVar[str] = "window"
-    sent: ClassVar[str] = "slices"
-    counts: ClassVar[tuple[str, ...]] = ("rows", "counted", "late", "partly_late", "in_no_window")
-    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "rows": ("counted", "late", "in_no_window"),
-        "counted": ("merged",),
-    }
-    before_shuffle: ClassVar[frozenset[str]] = frozenset({LATE_OUTLET})
     unit: ClassVar[Unit] = Unit.WINDOW
 
     @property
@@ -89,6 +87,28 @@ class TimeWindows(StepSpec):
                 )
         refuse_late_streams(graph, node, f"window {node.name!r}")
 
+    @property
+    def made(self) -> str:
+        """Return the aggregates in words."""
+        return ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in self.aggregates.items())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimeWindows(WindowSpec):
+    """Aggregate by windows whose bounds follow from the clock."""
+
+    window: TimeWindow
+
+    takes: ClassVar[type[EventWindow]] = TimeWindow
+    operator: ClassVar[str] = "penstock.operators.windows.window_step"
+    sent: ClassVar[str] = "slices"
+    counts: ClassVar[tuple[str, ...]] = ("rows", "counted", "late", "partly_late", "in_no_window")
+    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "rows": ("counted", "late", "in_no_window"),
+        "counted": ("merged",),
+    }
+    before_shuffle: ClassVar[frozenset[str]] = frozenset({LATE_OUTLET})
+
     def settings(self) -> Mapping[str, str]:
         """Return what becomes of late rows, and which rows are."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped"
@@ -99,33 +119,39 @@ class TimeWindows(StepSpec):
         """Return windows, keys, what becomes of late rows, and the aggregates."""
         window = self.window
         size = f"{Duration(window.size)}"
-        size = size if window.size == window.every else f"{size} every {Duration(window.every)}"
+        if window.extent is Extent.GROWING:
+            size = f"up to {size} by {Duration(window.every)}"
+        elif window.size != window.every:
+            size = f"{size} every {Duration(window.every)}"
         late = (
             f"late rows to {window.late.stream}" if isinstance(window.late, LateTo) else "late rows dropped and counted"
         )
         if window.allowed_lateness:
             panes = "all rows of the window" if window.accumulation is Accumulation.ACCUMULATING else "the late rows"
             late = f"revised within {Duration(window.allowed_lateness)} of the end by {panes}, later rows {late[10:]}"
-        made = ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in self.aggregates.items())
-        return f"window {node.name}: {size}, {keys}, {late}; {made}"
+        return f"window {node.name}: {size}, {keys}, {late}; {self.made}"
 
 
-class TimeWindowMethods(StepMethods[Stream]):
+class WindowMethods(StepMethods[Stream]):
     """Cut streams into windows."""
 
-    def window(self, name: str, spec: TimeWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
+    window_steps: ClassVar[tuple[type[WindowSpec], ...]] = (TimeWindows,)
+    """The kinds of windows: which step makes each."""
+
+    def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
         """Cut each key's rows into windows; the step's state lives under `name`.
 
         `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
         """
-        if not isinstance(spec, TimeWindow):
+        kind = next((known for known in self.window_steps if isinstance(spec, known.takes)), None)
+        if kind is None:
             raise job_error(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}")
         if spec.late is None:
             raise job_error(f"window {name!r} does not say what happens to late rows", MissingLatePolicy)
         if spec.accumulation is Accumulation.DISCARDING and not spec.has_panes:
             raise job_error(f"window {name!r} is discarding(), and emits each window once: add update_late(…)")
         step = checked_name(name, "a window step")
-        windowed = WindowedStream(self, step, spec, self._partitions(step, partitions, keyed=bool(self._keys)))
+        windowed = WindowedStream(self, step, kind, spec, self._partitions(step, partitions, keyed=bool(self._keys)))
         self._stream._job.unfinished.append(windowed._refuse_unused)
         return windowed
 
@@ -133,9 +159,12 @@ class TimeWindowMethods(StepMethods[Stream]):
 class WindowedStream(Generic[Stream]):
     """Windows without aggregates: `aggregate` says what to compute."""
 
-    def __init__(self, rows: TimeWindowMethods[Stream], name: str, spec: TimeWindow, partitions: int) -> None:
+    def __init__(
+        self, rows: WindowMethods[Stream], name: str, kind: type[WindowSpec], spec: EventWindow, partitions: int
+    ) -> None:
         self._rows = rows
         self._name = name
+        self._kind = kind
         self._spec = spec
         self._partitions = partitions
         self._site = user_site()
@@ -152,7 +181,7 @@ class WindowedStream(Generic[Stream]):
                 raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
             if not isinstance(aggregate, Aggregate):
                 raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
-        spec = TimeWindows(window=self._spec, aggregates=dict(aggregates))
+        spec = self._kind(window=self._spec, aggregates=dict(aggregates))
         return self._rows._step(self._name, spec, self._partitions)
 
     def _refuse_unused(self) -> None:

@@ -20,7 +20,7 @@ from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.windows.partials import WINDOW_END, PartialLayout, slices_in
 from penstock.operators.windows.slice_state import PANES, Slices
-from penstock.operators.windows.slices import due_ends
+from penstock.operators.windows.slices import due_ends, start_of
 from penstock.operators.windows.window_batch_close import windows_together
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
@@ -71,7 +71,9 @@ def revised(
     for due in due_ends(slices_in(delta), after, to, window):
         for ends, late in windows_together([delta], layout, window, due):
             hashes = np.unique(integers(late, HASH))
-            held = [_of_hashes(table, hashes) for table in slices.between(int(ends[0]) - window.size, int(ends[-1]))]
+            held = [
+                _of_hashes(table, hashes) for table in slices.between(start_of(int(ends[0]), window), int(ends[-1]))
+            ]
             pieces = (whole for _, whole in windows_together(held, layout, window, ends))
             known = slices.part(PANES, int(ends[0]), int(ends[-1]) + 1, panes_schema(layout))
             for whole in pieces:

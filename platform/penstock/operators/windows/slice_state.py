@@ -15,7 +15,7 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
 from penstock.operators.protocol import StateView
 from penstock.operators.windows.partials import PartialLayout, slices_in
-from penstock.operators.windows.slices import BEGINNING_OF_TIME
+from penstock.operators.windows.slices import BEGINNING_OF_TIME, start_of
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
@@ -29,6 +29,7 @@ __all__ = [
     "SLICES",
     "TOTAL",
     "Continued",
+    "GrowSlices",
     "MergeSlices",
     "Slices",
     "SubtractSlices",
@@ -83,7 +84,7 @@ class MergeSlices:
 
     def make(self, end: int) -> pa.Table:
         """Return the partials of the window with this end: one row a key, sorted by hash."""
-        return self._layout.merge(self._slices.between(end - self._window.size, end))
+        return self._layout.merge(self._slices.between(start_of(end, self._window), end))
 
     def add(self, delta: pa.Table) -> None:
         """Take note of the batch's rows, after they were added to the slices."""
@@ -94,9 +95,9 @@ class MergeSlices:
 
 
 class Continued(MergeSlices):
-    """The base of both strategies with a running aggregate: its end, and the rows that came late into it.
+    """The base of the strategies with a running aggregate: its end, and the rows that came late into it.
 
-    `_end` is the end of the last window made; the next window shares the slices of [`_end` + every - size, `_end`).
+    `_end` is the end of the last window made; the next window shares its slices before that.
     When rows of it are in the state, that next window is due next, so a jump further finds nothing worth keeping.
     """
 
@@ -131,6 +132,27 @@ class Continued(MergeSlices):
         if self._made:
             return Change(replace=replace | {LATE: late}, facts=facts_of_end)
         return Change(append={LATE: late} if late.num_rows else {}, replace=replace, facts=facts_of_end)
+
+
+class GrowSlices(Continued):
+    """Keep the aggregate of the last window, which the next one of the same start contains."""
+
+    def make(self, end: int) -> pa.Table:
+        """Add the slices that enter to the last window; one that has its full size is not kept."""
+        start, every = start_of(end, self._window), self._window.every
+        if self._end == end - every and start < self._end:
+            running = [self._running] if self._running is not None else self._slices.part(RUNNING, 0, 1)
+            late = self._late_rows(start, end - every)
+            whole = self._layout.merge([*running, *late, *self._slices.between(end - every, end)])
+        else:
+            whole = self._layout.merge(self._slices.between(start, end))
+        self._running = whole if end < start + self._window.size else self._layout.empty()
+        self._went_to(end, [])
+        return whole
+
+    def kept(self) -> Change:
+        """Return the last window, late rows and the end they belong to."""
+        return self._kept({RUNNING: self._running})
 
 
 class SubtractSlices(Continued):

@@ -1,6 +1,7 @@
 """Cut event time into slices, and say which windows a slice belongs to (SEMANTICS 3, DESIGN 7).
 
-A window [start, start + size) starts at `offset` plus a multiple of `every`.
+A window of fixed extent, [start, start + size), starts at `offset` plus a multiple of `every`.
+Windows of growing extent start at `offset` plus a multiple of `size`, and end every `every` until they are `size` long.
 A slice is the span between two neighbouring cuts, where a cut is the start or the end of a window.
 All rows of a slice lie in the same windows, so a row is aggregated once, however many windows hold it.
 There are at most two cuts a slide, and so at most two slices, however odd `size` is beside `every`.
@@ -12,11 +13,12 @@ Times, bounds and watermarks are integer microseconds since 1970, negative befor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
 from penstock.errors import JobError
-from penstock.graph.windows import TimeWindow
+from penstock.graph.windows import Extent, TimeWindow
 from penstock.state.keys import Bools, Ints
 from penstock.time.clock import END_OF_TIME
 
@@ -33,6 +35,7 @@ __all__ = [
     "next_due_end",
     "slice_starts",
     "slices_per_window",
+    "start_of",
 ]
 
 BEGINNING_OF_TIME = -(2**63)
@@ -42,6 +45,8 @@ Beyond, the bounds of a window could not be written as a 64-bit integer."""
 _WIDEST = 2**61
 _ENDS_AT_ONCE = 65_536
 
+WholeNumbers = TypeVar("WholeNumbers", int, Ints)
+
 
 def check_window(window: TimeWindow) -> None:
     """Refuse a window so wide that its bounds overflow 64 bits: over 73,000 years."""
@@ -50,7 +55,7 @@ def check_window(window: TimeWindow) -> None:
 
 
 def slices_per_window(window: TimeWindow) -> int:
-    """Return the number of slices in a window."""
+    """Return the number of slices in the longest window."""
     whole, odd = divmod(window.size, window.every)
     return whole * (2 if odd else 1) + (1 if odd else 0)
 
@@ -61,7 +66,7 @@ def slice_starts(times: Ints, window: TimeWindow) -> Ints:
     For a time in a gap between windows (`every` > `size`) it is the start of the gap: see `in_no_window`.
     Times must lie within FARTHEST.
     """
-    starts = _window_starts(times, window)
+    starts = _cuts(times, window, window.every)
     odd = window.size % window.every
     if odd:
         starts += np.where(times - starts >= odd, odd, 0)
@@ -83,13 +88,18 @@ def in_no_window(times: Ints, window: TimeWindow) -> Bools:
         outside = (times < -FARTHEST) | (times > FARTHEST)
         times = np.where(outside, 0, times)
     if window.every > window.size:
-        outside |= times - _window_starts(times, window) >= window.size
+        outside |= times - _cuts(times, window, window.every) >= window.size
     return outside
 
 
 def last_ends(times: Ints, window: TimeWindow) -> Ints:
     """Return, for times or slice starts that lie in a window, the end of the last window that holds each."""
-    return _window_starts(times, window) + window.size
+    return _cuts(times, window, _between_starts(window)) + window.size
+
+
+def start_of(end: WholeNumbers, window: TimeWindow) -> WholeNumbers:
+    """Return the start of the window with this end, or of each with one of these ends."""
+    return end - window.size if window.extent is Extent.FIXED else _cuts(end - 1, window, window.size)
 
 
 def first_end_after(time: int, window: TimeWindow) -> int:
@@ -108,7 +118,7 @@ def floor_slice(watermark: int | None, window: TimeWindow) -> int:
     """
     if watermark is None:
         return BEGINNING_OF_TIME
-    return min(max(first_end_after(watermark, window) - window.size, BEGINNING_OF_TIME), END_OF_TIME)
+    return min(max(start_of(first_end_after(watermark, window), window), BEGINNING_OF_TIME), END_OF_TIME)
 
 
 def next_due_end(live: Ints, after: int | None, window: TimeWindow) -> int | None:
@@ -149,8 +159,12 @@ def due_ends(live: Ints, after: int | None, to: int | None, window: TimeWindow) 
             yield np.arange(start, end + 1, window.every, dtype=np.int64)
 
 
-def _window_starts(times: Ints, window: TimeWindow) -> Ints:
-    """Return the start of the last window that starts at or before each time."""
-    offset = window.offset % window.every
+def _between_starts(window: TimeWindow) -> int:
+    return window.every if window.extent is Extent.FIXED else window.size
+
+
+def _cuts(times: WholeNumbers, window: TimeWindow, width: int) -> WholeNumbers:
+    """Return the last of the moments `width` apart, with the windows' offset, that is not after each time."""
+    offset = window.offset % width
     # Division by one number is several times faster than remainder in numpy.
-    return (times - offset) // window.every * window.every + offset
+    return (times - offset) // width * width + offset

@@ -13,18 +13,18 @@ from enum import Enum
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import JobError, StateError
 from penstock.graph.policies import Accumulation, Pane
-from penstock.graph.windows import TimeWindow
-from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
+from penstock.graph.windows import Extent, TimeWindow
+from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import TIME, Due, Rebuilt, RowsOfBranch, StateView, Tally
+from penstock.operators.windows.arrival_places import inputs_of
 from penstock.operators.windows.lateness import forgotten
 from penstock.operators.windows.panes import PANE_FIELDS, pane_columns
-from penstock.operators.windows.partials import WINDOW_END, PartialLayout
+from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.revisions import revised
 from penstock.operators.windows.slice_state import (
     FRONT,
@@ -34,6 +34,7 @@ from penstock.operators.windows.slice_state import (
     RUNNING,
     SLICES,
     TOTAL,
+    GrowSlices,
     MergeSlices,
     Slices,
     SubtractSlices,
@@ -48,17 +49,17 @@ from penstock.operators.windows.slices import (
     next_due_end,
     slice_starts,
     slices_per_window,
+    start_of,
 )
 from penstock.operators.windows.two_stacks import LEAST_SLIDES, Blocks
 from penstock.operators.windows.window_batch_close import many_windows
+from penstock.operators.windows.window_rows import WINDOW_END, WINDOW_START
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
 from penstock.time.clock import END_OF_TIME
 
 __all__ = [
-    "WINDOW_END",
-    "WINDOW_START",
     "Strategy",
     "WindowStep",
     "begin",
@@ -67,7 +68,6 @@ __all__ = [
     "strategy_of",
 ]
 
-WINDOW_START = "window_start"
 _UTC = pa.timestamp("us", tz="UTC")
 _CLOSED_TO, _STRATEGY = "closed_to", "strategy"
 _OLDER = (SLICES, FRONT, LATE, LATE_NEXT)
@@ -85,23 +85,32 @@ class Strategy(Enum):
     """The ways to make windows from slices, one window after another; the value explains it.
 
     Each costs the keys in the window. Subtracting needs exact inverses, and blocks are for aggregates without.
+    Cumulative windows add slices only, so growing is for all aggregates.
     """
 
     MERGE = "merge the slices of each window"
+    GROW = "growing aggregate: add the slices that enter to the window before"
     SUBTRACT = "running aggregate: add the slices that enter, subtract those that leave"
     BLOCKS = "blocks of half a window: suffixes of the oldest, a total of the next, a running aggregate of the newest"
 
 
 def strategy_of(window: TimeWindow, plan: AggregatePlan) -> Strategy:
-    """Choose a strategy: merging up to 4 slices, subtracting where every aggregate has an exact inverse."""
+    """Choose a strategy: merging up to 4 slices, growing, and subtracting where all inverses are exact."""
     if slices_per_window(window) <= _MOST_MERGED:
         return Strategy.MERGE
+    if window.extent is Extent.GROWING:
+        return Strategy.GROW
     if plan.exact_inverse:
         return Strategy.SUBTRACT
     return Strategy.BLOCKS if window.size >= LEAST_SLIDES * window.every else Strategy.MERGE
 
 
-_MAKERS = {Strategy.MERGE: MergeSlices, Strategy.SUBTRACT: SubtractSlices, Strategy.BLOCKS: Blocks}
+_MAKERS = {
+    Strategy.MERGE: MergeSlices,
+    Strategy.GROW: GrowSlices,
+    Strategy.SUBTRACT: SubtractSlices,
+    Strategy.BLOCKS: Blocks,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +164,7 @@ def preaggregate(
     key_arrays = [column_array(table, column) for column in rows.keys.values()]
     hashes = integers(table, rows.hash_column)
     grouping = group_rows(key_arrays, hashes, slices)
-    read = {a.source: a.expression for a in plan.aggregates if a.source is not None and a.expression is not None}
-    inputs_of_rows = Rows(
-        inputs={source: column_array(table, rows.inputs[sql]) for source, sql in read.items()},
-        times=times,
-        order=tuple(_order(table, part) for part in order) if plan.needs_order else (),
-    )
-    partials = plan.reduce(inputs_of_rows, grouping.ids, grouping.groups)
+    partials = plan.reduce(inputs_of(rows, order, plan), grouping.ids, grouping.groups)
     return layout.table_of(slices[grouping.first], hashes, key_arrays, grouping.first, partials)
 
 
@@ -320,13 +323,6 @@ def _folded(deltas: Iterable[pa.Table], layout: PartialLayout) -> pa.Table:
     return layout.combine(waiting)
 
 
-def _order(rows: pa.Table, part: int | str) -> Ints:
-    if isinstance(part, int):
-        return np.full(rows.num_rows, part, dtype=np.int64)
-    column: Ints = column_array(rows, part).to_numpy().astype(np.int64, copy=False)
-    return column
-
-
 def _finished(
     whole: pa.Table,
     end: int | pa.ChunkedArray,
@@ -337,7 +333,8 @@ def _finished(
 ) -> pa.Table:
     """Turn the partials of a window into its output; `end` and `revisions` are those of all rows, or one for each."""
     ends = pa.repeat(pa.scalar(end, pa.int64()), whole.num_rows) if isinstance(end, int) else end
-    bounds = [pc.subtract(ends, spec.window.size).cast(_UTC), ends.cast(_UTC)]
+    starts = pa.array(start_of(ends.to_numpy(), spec.window))
+    bounds = [starts.cast(_UTC), ends.cast(_UTC)]
     keys = [whole.column(name) for name in spec.keys.names]
     results = spec.plan.results(spec.plan.partials_of(whole))
     panes = pane_columns(pane, revisions, whole.num_rows) if spec.window.has_panes else []

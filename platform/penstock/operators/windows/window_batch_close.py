@@ -16,6 +16,7 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.columns import integers
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slice_state import Slices
+from penstock.operators.windows.slices import last_ends, start_of
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP
 
@@ -36,7 +37,7 @@ def many_windows(
     None takes the place of the partials where making windows one by one is cheaper: for a single window, or for dense
     ones, whose slices many windows share.
     """
-    tables = slices.between(int(ends[0]) - window.size, int(ends[-1]))
+    tables = slices.between(start_of(int(ends[0]), window), int(ends[-1]))
     # Each of these rows is in one of the windows at least; in how many is counted once it is worth it.
     copies = sum(table.num_rows for table in tables)
     spans: list[tuple[Ints, Ints]] = []
@@ -70,7 +71,7 @@ def windows_together(
 def _holding(table: pa.Table, due: Ints, window: TimeWindow) -> tuple[Ints, Ints]:
     """Return for each row which of the due windows hold its slice, as a range of their numbers."""
     starts = integers(table, GROUP)
-    return np.searchsorted(due, starts, "right"), np.searchsorted(due, starts + window.size, "right")
+    return np.searchsorted(due, starts, "right"), np.searchsorted(due, last_ends(starts, window), "right")
 
 
 def _copied(table: pa.Table, due: Ints, first: Ints, last: Ints) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.durations import Duration
-from penstock.graph.windows import TimeWindow
+from penstock.graph.windows import Extent, TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.aggregates.naming import (
     PARTIALS,
@@ -27,7 +27,7 @@ from penstock.operators.windows.stored_partials import StoredPartials
 __all__ = ["changed_windows", "kept_now", "names_in", "reads", "window_in"]
 
 _LAYOUT = re.compile(
-    r"\[(.*?)\] (.*) in windows of (\d+) us every (\d+) us from (-?\d+)(?: until (\d+) us after their end)?",
+    r"\[(.*?)\] (.*) in (growing )?windows of (\d+) us every (\d+) us from (-?\d+)(?: until (\d+) us after their end)?",
     re.DOTALL,
 )
 
@@ -48,8 +48,9 @@ def window_in(layout: str) -> TimeWindow | None:
     match = _LAYOUT.fullmatch(layout)
     if match is None:
         return None
-    size, every, offset, lateness = (int(match[number] or 0) for number in (3, 4, 5, 6))
-    return TimeWindow(size=size, every=every, offset=offset, allowed_lateness=lateness)
+    size, every, offset, lateness = (int(match[number] or 0) for number in (4, 5, 6, 7))
+    extent = Extent.GROWING if match[3] else Extent.FIXED
+    return TimeWindow(size=size, every=every, offset=offset, extent=extent, allowed_lateness=lateness)
 
 
 def reads(layout: PartialLayout, facts: Mapping[str, Any], was: str | None) -> StoredPartials:
@@ -73,7 +74,7 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
         return Evolution(refused=(f"it keeps {now}, and its state is {was}",))
     parts = (("keys", f"[{old[1]}]", f"[{new[1]}]"), ("windows", _window(old), _window(new)))
     refused = [f"its {part} were {before} and are {after}" for part, before, after in parts if before != after]
-    was_kept, is_kept = (Duration(int(layout[6] or 0)) for layout in (old, new))
+    was_kept, is_kept = (Duration(int(layout[7] or 0)) for layout in (old, new))
     if is_kept.micros > was_kept.micros or bool(is_kept.micros) != bool(was_kept.micros):
         refused.append(f"its allowed lateness was {was_kept} and is {is_kept}, and windows are forgotten already")
     refused += _unfit(read, stored)
@@ -113,6 +114,7 @@ def _aggregates(before: list[tuple[str, str]], read: StoredPartials, stored: pa.
 
 
 def _window(layout: re.Match[str]) -> str:
-    size, every, offset = (Duration(int(layout[number])) for number in (3, 4, 5))
+    size, every, offset = (Duration(int(layout[number])) for number in (4, 5, 6))
     begin = f" from {offset}" if offset.micros else ""
-    return f"of {size} every {every}{begin}"
+    grow = "growing " if layout[3] else ""
+    return f"{grow}of {size} every {every}{begin}"

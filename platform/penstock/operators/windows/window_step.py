@@ -1,26 +1,18 @@
-"""Make an operator of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7).
-
-A window that takes the first or the last row keeps its place as four numbers, the first of them the batch (SEMANTICS
-1.6). The place of a row that a step has emitted is bytes of any length, which travel beside the partials of a batch.
-The task that merges the partials knows all places, and keeps each one's rank. Only rows of one batch are compared by
-it.
-"""
+"""Make an operator of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import JobError
 from penstock.graph.specs.time_windows import LATE_OUTLET, TimeWindows
 from penstock.graph.steps import MAIN_OUTLET
-from penstock.graph.windows import REVISION, TimeWindow
+from penstock.graph.windows import REVISION, Extent, TimeWindow
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.protocol import (
@@ -40,6 +32,7 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
+from penstock.operators.windows.arrival_places import placed, ranked_together
 from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import SLICE_START, WINDOW_END
 from penstock.operators.windows.revisions import panes_readable, stored_panes
@@ -48,33 +41,23 @@ from penstock.operators.windows.stored_partials import GENERATION, OLDER, Stored
 from penstock.operators.windows.time_windows import WindowStep, begin, preaggregate, step
 from penstock.operators.windows.two_stacks import sorted_front
 from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
-from penstock.sources.base import PARTITION
-from penstock.state.hashing import content_hashes
+from penstock.operators.windows.window_rows import LATE_COLUMNS, closed_windows, late_rows
 from penstock.state.parts import Combine, Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
 from penstock.state.row_layout import GROUP, HASH, conform
 from penstock.state.writer import Change
-from penstock.time.arrival import BY_TIME, Stand, arrival_ranks
 
 __all__ = ["WindowSide", "WindowStepWork", "bind", "bind_side"]
 
 _UTC = pa.timestamp("us", tz="UTC")
 
 
-_LATE_COLUMNS = pa.schema([("_event_time", _UTC), ("_watermark", _UTC), ("_step", pa.string())])
-_LAST_DATE = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, where Spark's timestamps end."""
-_RANK = "_penstock_rank"
-_BESIDE = "_penstock_arrival_of"
-_TOLD_APART = "_penstock_told_apart"
-
-
 def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
     """Return the map side of a window step, which judges rows and aggregates them; raises JobError for a taken name."""
     types = {name: None if a.expression is None else side.inputs[a.expression] for name, a in spec.aggregates.items()}
     plan = AggregatePlan.build(spec.aggregates, types)
-    taken = next((n for n in side.visible or () if n.name.lower() in _LATE_COLUMNS.names), None)
+    taken = next((n for n in side.visible or () if n.name.lower() in LATE_COLUMNS.names), None)
     if taken is not None:
         raise JobError(f"column {taken.name!r} has the name of one that late rows get; rename it, or drop_late()")
     return WindowSide(bound=side, window=spec.window, plan=plan)
@@ -100,7 +83,7 @@ class WindowSide:
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return late rows: their own columns, then event time, watermark and step."""
         visible = self.bound.visible
-        return {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *_LATE_COLUMNS])}
+        return {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *LATE_COLUMNS])}
 
     def differs(self, other: WindowSide) -> str | None:
         """Return that keys or partials have other types; the columns of late rows are compared where they go."""
@@ -122,34 +105,16 @@ class WindowSide:
         )
         if LATE_OUTLET in facts.read and judged.late.any():
             late = rows.only(judged.late)
-            yield Emit(outlet=LATE_OUTLET, rows=self._late(late, facts.late), arrivals=late.arrivals)
+            table = late_rows(late.table.select([*late.visible, TIME]), watermark=facts.late, step=self.bound.name)
+            yield Emit(outlet=LATE_OUTLET, rows=table, arrivals=late.arrivals)
         kept = rows if counted.all() else rows.only(counted)
         if kept.table.num_rows:
             yield Send(self._slices(kept, facts).rename_columns({HASH: HASHED}))
 
     def _slices(self, rows: RowsOfBranch, facts: StepFacts) -> pa.Table:
-        order: tuple[int | str, ...] = ()
-        arrivals: pa.Array | None = None
-        if self.plan.needs_order and self.bound.chained:
-            # Bytes do not fit where state keeps order: the state work puts numbers in their place.
-            arrivals = rows.arrivals()
-            rows = replace(rows, table=rows.table.append_column(_RANK, pa.array(arrival_ranks(arrivals))))
-            order = (facts.batch, 0, 0, _RANK)
-        elif self.plan.needs_order:
-            rows = replace(rows, table=rows.table.append_column(_TOLD_APART, rows.positions()))
-            order = (facts.batch, rows.place, PARTITION, _TOLD_APART)
-        partials = preaggregate(rows, order, plan=self.plan, window=self.window)
-        return partials if arrivals is None else _with_arrivals(partials, self.plan, arrivals)
-
-    def _late(self, rows: RowsOfBranch, watermark: int | None) -> pa.Table:
-        table = rows.table
-        n = table.num_rows
-        # The end of time has no date: it is shown as none, as the beginning is.
-        shown = None if watermark is None or abs(watermark) > _LAST_DATE else watermark
-        late = table.select([*rows.visible, TIME])
-        late = late.append_column("_event_time", table[TIME].cast(_UTC))
-        late = late.append_column("_watermark", pa.array([shown] * n, _UTC))
-        return late.append_column("_step", pa.repeat(self.bound.name, n))
+        kept = placed(rows, self.plan, batch=facts.batch, chained=self.bound.chained)
+        partials = preaggregate(kept.rows, kept.order, plan=self.plan, window=self.window)
+        return kept.beside(partials, self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +137,10 @@ class WindowStepWork(WindowStep):
         keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
         kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.plan))
         window = self.window
+        grow = "growing " if window.extent is Extent.GROWING else ""
         until = f" until {window.allowed_lateness} us after their end" if window.allowed_lateness else ""
-        return f"[{keys}] {kept} in windows of {window.size} us every {window.every} us from {window.offset}{until}"
+        bounds = f"{window.size} us every {window.every} us from {window.offset}{until}"
+        return f"[{keys}] {kept} in {grow}windows of {bounds}"
 
     @property
     def described(self) -> Mapping[str, Any]:
@@ -221,22 +188,16 @@ class WindowStepWork(WindowStep):
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fold in the slices, and close the windows that are due."""
-        deltas = _ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
+        deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
         for made in step(state, deltas, self, late_watermark=facts.late, close_watermark=facts.watermark):
             if isinstance(made, pa.Table):
-                yield self._closed(made)
+                yield closed_windows(made, self.keys)
             elif isinstance(made, Change):
                 # Each batch writes anew what it says of older generations.
                 own = {name: value for name, value in (made.facts or {}).items() if name != OLDER}
                 yield replace(made, facts={**own, **self._kept(state, facts.batch)})
             else:
                 yield made
-
-    def _closed(self, windows: pa.Table) -> Emit:
-        """Give the rows of windows their event time: of [s, e) it is e - 1 (SEMANTICS 2.1)."""
-        ends = windows[WINDOW_END].cast(pa.int64())
-        closed = windows.append_column(TIME, pc.subtract(ends, 1))
-        return Emit(rows=closed, stand=partial(_stand, closed, self.keys))
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -276,39 +237,6 @@ class WindowStepWork(WindowStep):
         read, files = self._reads(state.facts), state.manifest.files()
         oldest = min((written for name in files if (written := batch_of(name)) is not None), default=batch)
         return {PARTIALS: dict(read.old), **read.facts(batch, oldest)}
-
-
-def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
-    """Return the causes of closed windows' rows: they sort after all other rows, by window end, then key hash."""
-    by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
-    hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
-    return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
-
-
-def _with_arrivals(partials: pa.Table, plan: AggregatePlan, arrivals: pa.Array) -> pa.Table:
-    """Add to partials, whose positions are ranks among `arrivals`, what each rank stands for."""
-    distinct = pc.unique(arrivals)
-    of_rank = distinct.take(pc.sort_indices(distinct))
-    for name in plan.positions:
-        ranks = partials[name].to_numpy() - 1
-        partials = partials.append_column(_BESIDE + name, of_rank.take(pa.array(ranks)))
-    return partials
-
-
-def _ranked_together(tables: Sequence[pa.Table], plan: AggregatePlan) -> list[pa.Table]:
-    """Return the partials of one batch with positions that compare among all of them; as they are where none has any.
-
-    The ranks of the map side count from 1 within one task.
-    """
-    filled = [table for table in tables if table.num_rows]
-    names = [name for name in plan.positions if filled and _BESIDE + name in filled[0].column_names]
-    if not names:
-        return list(tables)
-    table = pa.concat_tables(filled)
-    for name in names:
-        ranks = pa.array(arrival_ranks(table[_BESIDE + name]))
-        table = table.set_column(table.schema.get_field_index(name), name, ranks).drop_columns([_BESIDE + name])
-    return [table]
 
 
 _OF_PARTIALS = (SLICES, LATE, RUNNING, FRONT, TOTAL, LATE_NEXT)

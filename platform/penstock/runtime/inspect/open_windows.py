@@ -16,7 +16,7 @@ from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import integers
 from penstock.operators.protocol import LAYOUT
 from penstock.operators.windows.slice_state import SLICES
-from penstock.operators.windows.slices import due_runs
+from penstock.operators.windows.slices import due_runs, start_of
 from penstock.operators.windows.window_evolution import window_in
 from penstock.runtime.inspect.state_reader import readers
 from penstock.state.keys import Ints
@@ -83,12 +83,10 @@ def largest_windows(
     if not ends:
         return []
     of_windows = np.concatenate(ends)
-    held = sums[np.searchsorted(live, of_windows)] - sums[np.searchsorted(live, of_windows - window.size)]
+    starts_of = start_of(of_windows, window)
+    held = sums[np.searchsorted(live, of_windows)] - sums[np.searchsorted(live, starts_of)]
     largest = np.argsort(-held, kind="stable")[:most]
-    return [
-        OpenWindow(step=step, start=int(of_windows[i]) - window.size, end=int(of_windows[i]), rows=int(held[i]))
-        for i in largest
-    ]
+    return [OpenWindow(step=step, start=int(starts_of[i]), end=int(of_windows[i]), rows=int(held[i])) for i in largest]
 
 
 def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:

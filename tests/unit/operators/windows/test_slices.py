@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from window_samples import SPAN, TIMES, WINDOWS, array, by_definition
+from window_samples import TIMES, WINDOWS, all_windows, array, by_definition
 
 from penstock import seconds
 from penstock.errors import JobError
-from penstock.graph.windows import TimeWindow
+from penstock.graph.windows import Extent, TimeWindow
 from penstock.operators.windows.slices import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
@@ -23,13 +23,14 @@ from penstock.operators.windows.slices import (
     next_due_end,
     slice_starts,
     slices_per_window,
+    start_of,
 )
 from penstock.windows import Sliding
 
 
 def cuts(window: TimeWindow) -> list[int]:
     """Return every start and end of a window."""
-    return [t for t in SPAN if (t - window.offset) % window.every in (0, window.size % window.every)]
+    return sorted({bound for bounds in all_windows(window) for bound in bounds})
 
 
 @given(WINDOWS, TIMES)
@@ -55,7 +56,7 @@ def test_a_row_between_windows_is_in_none(window, time):
 @given(WINDOWS, TIMES)
 def test_ends_around_a_time(window, time):
     """2.5: what closes first and last among the windows of a row."""
-    ends = [s + window.size for s in SPAN if (s - window.offset) % window.every == 0]
+    ends = [end for _, end in all_windows(window)]
     assert first_end_after(time, window) == min(end for end in ends if end > time)
     if held := by_definition(time, window):
         assert int(last_ends(array(time), window)[0]) == held[-1][1]
@@ -65,17 +66,45 @@ def test_ends_around_a_time(window, time):
 @given(WINDOWS, TIMES)
 def test_the_floor_is_the_start_of_the_first_open_window(window, watermark):
     """DESIGN 7: what no window needs any more goes."""
-    open_starts = [s for s in SPAN if (s - window.offset) % window.every == 0 and s + window.size > watermark]
+    open_starts = [start for start, end in all_windows(window) if end > watermark]
     assert floor_slice(watermark, window) == min(open_starts)
 
 
 @given(WINDOWS)
 def test_a_window_is_made_of_so_many_slices(window):
     """DESIGN 7: at most two slices a slide."""
-    start = window.offset % window.every
-    inside = [cut for cut in cuts(window) if start <= cut < start + window.size]
+    start, end = max(((s, e) for s, e in all_windows(window) if 0 <= s < 50), key=lambda w: w[1] - w[0])
+    inside = [cut for cut in cuts(window) if start <= cut < end]
     assert slices_per_window(window) == len(inside)
     assert slices_per_window(window) <= 2 * -(-window.size // window.every)
+
+
+@given(WINDOWS, TIMES)
+def test_a_window_is_known_by_its_end(window, time):
+    """3: no two windows of a step end together, so an end tells the start."""
+    for start, end in by_definition(time, window):
+        assert start_of(end, window) == start
+        assert start_of(array(end), window).tolist() == [start]
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        (0, [(0, 2), (0, 4), (0, 6)]),
+        (1, [(0, 2), (0, 4), (0, 6)]),
+        (2, [(0, 4), (0, 6)]),
+        (5, [(0, 6)]),
+        (6, [(6, 8), (6, 10), (6, 12)]),
+        (-1, [(-6, 0)]),
+        (-6, [(-6, -4), (-6, -2), (-6, 0)]),
+    ],
+    ids=str,
+)
+def test_cumulative_windows_grow_and_begin_again(time, expected):
+    """3: [s, s + k * step) for each k whose end is after the row, negative times included."""
+    window = TimeWindow(size=6, every=2, extent=Extent.GROWING)
+    first, last = first_end_after(time, window), int(last_ends(array(time), window)[0])
+    assert [(start_of(end, window), end) for end in range(first, last + 1, 2)] == expected
 
 
 def ends_of(live: np.ndarray, after: int | None, to: int | None, window: TimeWindow) -> list[int]:

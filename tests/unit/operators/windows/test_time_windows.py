@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -25,9 +26,9 @@ from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.slices import END_OF_TIME
 from penstock.operators.windows.time_windows import Strategy, WindowStep, preaggregate, step
 from penstock.testing.model import ModelBatch, WindowModel
-from penstock.windows import Sliding, Tumbling
+from penstock.windows import Cumulative, Sliding, Tumbling
 from tests.support.slice_memory import Done, SliceMemory, whole_step
-from tests.support.window_samples import rows_of_branch
+from tests.support.window_samples import growing, rows_of_branch
 
 pytestmark = pytest.mark.sample(20, of="time windows")
 
@@ -173,18 +174,29 @@ def windows(draw, most: int):
     )
 
 
+@st.composite
+def cumulative(draw, most: int):
+    """Draw cumulative windows of up to `most` steps."""
+    lateness = draw(st.just(0) | st.integers(1, 30))
+    rule = LatenessRule.WINDOW if lateness else draw(st.sampled_from(LatenessRule))
+    window = growing(draw(st.integers(1, 9)), draw(st.integers(1, most)), rule)
+    return replace(window, allowed_lateness=lateness, accumulation=draw(st.sampled_from(Accumulation)))
+
+
 @pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.fault("F43")
 @pytest.mark.parametrize("hashes", [1, 3, 1000], ids=lambda n: f"{n} hashes")
 @pytest.mark.parametrize(
-    ("aggregates", "most"), [(EXACT, 2), (EXACT, 9), (ALL, 9)], ids=["merge", "subtract", "blocks"]
+    ("aggregates", "drawn"),
+    [(EXACT, windows(2)), (EXACT, windows(9)), (ALL, windows(9)), (ALL, cumulative(12))],
+    ids=["merge", "subtract", "blocks", "grow"],
 )
 @settings(max_examples=examples(16))
 @given(data=st.data())
-def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, data):
+def test_every_batch_gives_what_the_definition_gives(aggregates, drawn, hashes, data):
     """2.3, 2.5, 2.6, 2.10, 3, 3.1, 3.3, 3.4: random rows, cuts, watermarks, restarts; windows, late rows and counts."""
-    spec = step_of(data.draw(windows(most)), aggregates)
+    spec = step_of(data.draw(drawn), aggregates)
     engine, oracle = Engine(spec, hashes), oracle_of(spec, aggregates)
     chained = data.draw(st.booleans(), label="chained step")
     watermark: int | None = None
@@ -222,6 +234,9 @@ def test_every_batch_gives_what_the_definition_gives(aggregates, most, hashes, d
         (Sliding(seconds(60), every=seconds(1)), {"s": agg.sum("d")}, Strategy.BLOCKS),
         (Sliding(seconds(60), every=seconds(1)), EXACT | {"low": agg.min("v")}, Strategy.BLOCKS),
         (Sliding(seconds(1), every=seconds(60)), ALL, Strategy.MERGE),
+        (Cumulative(seconds(4), step=seconds(1)), ALL, Strategy.MERGE),
+        (Cumulative(seconds(60), step=seconds(1)), ALL, Strategy.GROW),
+        (Cumulative(seconds(60), step=seconds(1)), EXACT, Strategy.GROW),
     ],
     ids=str,
 )
@@ -230,9 +245,14 @@ def test_windows_are_made_the_way_their_aggregates_allow(window, aggregates, str
     assert step_of(window, aggregates).strategy is strategy
 
 
-def long_run(aggregates: dict[str, Aggregate], rows: dict[int, list[dict]], batches: int) -> tuple[Engine, list]:
+def long_run(
+    aggregates: dict[str, Aggregate],
+    rows: dict[int, list[dict]],
+    batches: int,
+    window: TimeWindow = TimeWindow(size=8, every=1),  # noqa: B008 - a frozen value
+) -> tuple[Engine, list]:
     """Run a window of 8 by 1, one batch a slide, each compared with the oracle; return all windows by end."""
-    spec = step_of(TimeWindow(size=8, every=1), aggregates)
+    spec = step_of(window, aggregates)
     engine, oracle, outputs = Engine(spec), oracle_of(spec, aggregates), []
     for n in range(batches):
         given_rows = rows.get(n, [])
@@ -300,6 +320,26 @@ def test_a_chained_step_closes_with_the_rows_of_its_batch():
     result, late = engine.batch([[row(3), row(1)]], late=None, close=4)
     assert {key[:2]: results["n"] for key, results in output_of(result, engine.spec).items()} == {(-2, 2): 1, (0, 4): 2}
     assert late == []
+
+
+@pytest.mark.slow
+@pytest.mark.sample(2)
+def test_rows_that_come_late_into_a_growing_window_count_in_its_longer_ones():
+    """2.5, 3: a row counts in each of its cumulative windows that is not forgotten, also while one grows."""
+    rows = {n: [row(n), row(n - 3, v=100 + n), row(n - 7, v=1000 + n)] for n in range(7, 40)}
+    engine, outputs = long_run(ALL, rows, 50, growing(1, 8))
+    # The window [8, 13) held a row of each time from 8 to 12, and those of 8 and 9 that came three batches later.
+    assert outputs[13][(8, 13, "'a'", "0.0")]["n"] == 7
+    assert [key[:2] for n in range(41, 50) for key in outputs[n]] == []
+    assert engine.memory.groups("late").size == engine.memory.groups("running").size == 0
+
+
+def test_a_step_without_new_rows_repeats_a_growing_window():
+    """3.1: a cumulative window has a row for each key that came since its start, whether or not new ones come."""
+    _, outputs = long_run(EXACT, {1: [row(0)]}, 20, growing(1, 6))
+    assert {bounds[:2]: results["n"] for output in outputs for bounds, results in output.items()} == {
+        (0, end): 1 for end in range(1, 7) if end > 1
+    }
 
 
 @pytest.mark.parametrize("aggregates", [EXACT, ALL], ids=["subtract", "blocks"])

@@ -1,0 +1,51 @@
+"""Lay out the rows that steps of windows emit: windows that closed, and late rows (SEMANTICS 2.1, 2.6)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.operators.protocol import TIME, Emit
+from penstock.operators.windows.partials import WINDOW_END
+from penstock.state.hashing import content_hashes
+from penstock.time.arrival import BY_TIME, Stand
+
+__all__ = ["LATE_COLUMNS", "WINDOW_END", "WINDOW_START", "closed_windows", "late_rows"]
+
+WINDOW_START = "window_start"
+_UTC = pa.timestamp("us", tz="UTC")
+LATE_COLUMNS = pa.schema([("_event_time", _UTC), ("_watermark", _UTC), ("_step", pa.string())])
+"""The columns that late rows get beside their own."""
+_LAST_DATE = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, where Spark's timestamps end."""
+
+
+def closed_windows(windows: pa.Table, keys: pa.Schema, *, at_least: int | None = None) -> Emit:
+    """Return windows as output: [s, e) has the event time e - 1, or `at_least` where that is later (SEMANTICS 2.1).
+
+    They stand behind the batch's rows, by event time, then by key hash (1.6).
+    """
+    times = pc.subtract(windows[WINDOW_END].cast(pa.int64()), 1)
+    if at_least is not None:
+        times = pc.max_element_wise(times, pa.scalar(at_least, pa.int64()))
+    closed = windows.append_column(TIME, times)
+    return Emit(rows=closed, stand=partial(_stand, closed, keys))
+
+
+def late_rows(rows: pa.Table, *, watermark: int | None, step: str) -> pa.Table:
+    """Return late rows, which have TIME beside the user's columns, as their side stream has them."""
+    n = rows.num_rows
+    # The end of time has no date: it is shown as none, as the beginning is.
+    shown = None if watermark is None or abs(watermark) > _LAST_DATE else watermark
+    late = rows.append_column("_event_time", rows[TIME].cast(_UTC))
+    late = late.append_column("_watermark", pa.array([shown] * n, _UTC))
+    return late.append_column("_step", pa.repeat(step, n))
+
+
+def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
+    by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
+    hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
+    return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
