@@ -1,6 +1,7 @@
 """Name the windows a stream can be cut into: `from penstock.windows import Tumbling`."""
 
 from penstock.graph.policies import LatenessRule
+from penstock.graph.specs.session_windows import Session
 from penstock.graph.windows import Cumulative, Sliding, TimeWindow, Tumbling, drop_late, late_to
 
-__all__ = ["Cumulative", "LatenessRule", "Sliding", "TimeWindow", "Tumbling", "drop_late", "late_to"]
+__all__ = ["Cumulative", "LatenessRule", "Session", "Sliding", "TimeWindow", "Tumbling", "drop_late", "late_to"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.graph.specs.deduplicate import DeduplicateMethods
 from penstock.graph.specs.join import JoinMethods
+from penstock.graph.specs.session_windows import SessionWindows
 from penstock.graph.specs.state_functions import StateFunctionMethods
 from penstock.graph.specs.time_windows import WindowMethods
 from penstock.graph.stateful import Stream
@@ -19,6 +20,8 @@ class StatefulSteps(
     JoinMethods[Stream],
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
+
+    window_steps = (*WindowMethods.window_steps, SessionWindows)
 
 
 class KeyedStream(StatefulSteps[Stream]):

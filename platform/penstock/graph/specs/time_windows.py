@@ -1,6 +1,6 @@
 """The steps that aggregate the rows of each key by windows of event time, and that of time windows (SEMANTICS 3).
 
-`WindowSpec` is what all of them have in common. A kind of window has its own, in a module of its own, and stands in
+`WindowSpec` is what all of them have in common. Each kind of window has its own in a module of its own, listed in
 `window_steps` of `graph.keyed.StatefulSteps`.
 """
 

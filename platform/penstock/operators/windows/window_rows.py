@@ -26,7 +26,7 @@ _LAST_DATE = 253_402_300_799_999_999
 def closed_windows(windows: pa.Table, keys: pa.Schema, *, at_least: int | None = None) -> Emit:
     """Return windows as output: [s, e) has the event time e - 1, or `at_least` where that is later (SEMANTICS 2.1).
 
-    They stand behind the batch's rows, by event time, then by key hash (1.6).
+    They come after the batch's rows, by event time, then by key hash (1.6).
     """
     times = pc.subtract(windows[WINDOW_END].cast(pa.int64()), 1)
     if at_least is not None:

@@ -1,0 +1,178 @@
+"""Run session windows: rows become sessions before the shuffle, which join those that are held after it (SEMANTICS 3).
+
+The state of a partition has two parts, both with `_hash` and the key columns.
+`sessions` has a row for each key and open session, with bounds and partial aggregates. `_group` numbers the sessions
+of a key from 0, and stays as long as a session is open. The newest row of a key and number hides the older.
+`deadlines` has for each key an entry at or before the watermark that closes its earliest session; that is `_group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import JobError, StateError
+from penstock.graph.specs.session_windows import SessionWindows
+from penstock.graph.specs.time_windows import LATE_OUTLET
+from penstock.graph.steps import MAIN_OUTLET
+from penstock.operators.columns import integers
+from penstock.operators.protocol import (
+    HASHED,
+    MAIN,
+    BoundSide,
+    Due,
+    Emit,
+    Rebuilt,
+    StateView,
+    StepContext,
+    StepFacts,
+    Tally,
+)
+from penstock.operators.schema_evolution import Evolution
+from penstock.operators.sessions.session_batch import (
+    BOUNDS,
+    DEADLINES,
+    SESSIONS,
+    SessionBatch,
+    SessionLayout,
+    deadlines,
+    entries,
+    grouped,
+    least,
+    micros_of,
+)
+from penstock.operators.sessions.session_rows import SessionSide
+from penstock.operators.sessions.session_spans import free_slots, merged_spans
+from penstock.operators.whole_rows import WholeRowsStep
+from penstock.operators.windows.arrival_places import ranked_together
+from penstock.operators.windows.window_evolution import kept_now
+from penstock.operators.windows.window_rows import LATE_COLUMNS
+from penstock.state.parts import Part
+from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
+from penstock.state.writer import Change
+
+__all__ = ["SessionStep", "bind", "bind_side"]
+
+_OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, "_state_partition", *BOUNDS.names})
+
+
+def bind_side(spec: SessionWindows, side: BoundSide) -> SessionSide:
+    """Return the map side; raises JobError for a taken name, and BadExpression for a gap that is none."""
+    return SessionSide.of(spec, side)
+
+
+def bind(_spec: SessionWindows, sides: Sequence[SessionSide], context: StepContext) -> SessionStep:
+    """Return the step; raises JobError for names that the state takes for itself."""
+    (side,) = sides
+    return SessionStep(name=context.name, side=side, layout=SessionLayout(plan=side.plan, keys=side.bound.keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStep(WholeRowsStep):
+    """The step in the state partitions."""
+
+    name: str
+    side: SessionSide
+    layout: SessionLayout
+
+    def __post_init__(self) -> None:
+        """Raise JobError for a name that is taken."""
+        own = {name.lower() for name in (*_OWN, *(f.name for f in self.layout.plan.fields))}
+        if taken := [name for name in self.keys.names if name.lower() in own]:
+            raise JobError(f"a key column has the name {min(taken)!r}, which Penstock uses for itself")
+        names = self.layout.output.names
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise JobError(f"a window step has two columns named {min(twice)!r}")
+
+    @property
+    def keys(self) -> pa.Schema:
+        """Return the key columns."""
+        return self.layout.keys
+
+    @property
+    def outlets(self) -> Mapping[str, pa.Schema]:
+        """Return the sessions that closed, and the late rows."""
+        visible = self.side.visible
+        late = {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *LATE_COLUMNS])}
+        return {MAIN_OUTLET: self.layout.output, **late}
+
+    # --- what is kept -------------------------------------------------------------------------
+
+    @property
+    def layout_name(self) -> str:
+        """Return in words what this step keeps; the gap is no part of it, and may change."""
+        keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
+        kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.layout.plan))
+        return f"[{keys}] {kept} in sessions"
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """Return sessions, which the main table shows, and deadlines, which follow from them."""
+        return self.layout.parts
+
+    def evolution(self, state: StateView) -> Evolution:
+        """Return how this state differs: the step resumes from state of the same keys and aggregates only."""
+        return self._evolved(state.written_as)
+
+    def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
+        """Return the same of what was kept as a layout says."""
+        return self._evolved(layout)
+
+    def _evolved(self, layout: str) -> Evolution:
+        if layout == self.layout_name:
+            return Evolution()
+        return Evolution(refused=(f"it keeps {self.layout_name}, and its state is {layout}",))
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Return keys, `session_start`, `session_end` and partials."""
+        return {MAIN: pa.schema([*self.keys, *BOUNDS, *self.layout.plan.fields])}
+
+    def shown(self, part: str, rows: pa.Table) -> pa.Table:
+        """Return a row for each key and open session."""
+        return conform(rows, self.tables[MAIN])
+
+    def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
+        """Return these sessions as state; raises StateError for bounds that are none, and for sessions that touch."""
+        rows = tables[MAIN]
+        for name in BOUNDS.names:
+            if none := rows[name].null_count:
+                raise StateError(f"the state given to step {self.name!r} has {none:,} rows without {name}")
+        if not rows.num_rows:
+            return Rebuilt(change=Change(), due=None, due_time=None)
+        starts, ends = (micros_of(rows, name) for name in BOUNDS.names)
+        keys, hashes = rows.select(self.keys.names).cast(self.keys), integers(rows, HASHED)
+        grouping = grouped(keys, hashes)
+        spans = merged_spans(grouping.ids, starts, ends)
+        if (ends <= starts).any() or spans.total < rows.num_rows:
+            raise StateError(f"the state given to step {self.name!r} has empty sessions, or some of one key that touch")
+        slots = free_slots(spans.owners, np.full(spans.total, -1, dtype=np.int64))
+        of_spans = rows.take(pa.array(spans.first))
+        written = self.layout.rows(slots, hashes[spans.first], of_spans, spans.starts, spans.ends)
+        due = deadlines(least(spans.owners, spans.ends, grouping.groups))
+        of_keys = entries(hashes[grouping.first], keys.take(pa.array(grouping.first)), due)
+        change = Change(append={SESSIONS: written, DEADLINES: of_keys})
+        return Rebuilt(change=change, due=int(due.min()), due_time=None)
+
+    # --- what a batch does --------------------------------------------------------------------
+
+    def run(
+        self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
+    ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
+        """Join the batch's sessions to those that are held, and close the ones that are due."""
+        batch = SessionBatch(self.layout, state, self._received(inputs[0]), facts)
+        yield from batch.closed()
+        if self.side.visible is not None:
+            yield from batch.late_rows(self.side.visible, self.name)
+        yield Tally(batch.counts())
+        after = yield batch.change()
+        assert after is not None
+        yield Due(after.first_group(DEADLINES))
+
+    def _received(self, tables: Sequence[pa.Table]) -> pa.Table:
+        schema = self.side.sent
+        ranked = [table.select(schema.names).cast(schema) for table in ranked_together(tables, self.layout.plan)]
+        return pa.concat_tables([schema.empty_table(), *ranked]).combine_chunks()
