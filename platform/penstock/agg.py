@@ -7,9 +7,13 @@ Nulls are left out, as in Spark; an aggregate over nulls only is null, a count o
 from __future__ import annotations
 
 from penstock.graph.aggregates import Aggregate, AggregateKind
+from penstock.graph.source_location import job_error
 
 __all__ = [
+    "approx_count_distinct",
+    "approx_quantile",
     "count",
+    "count_distinct",
     "first",
     "last",
     "max",
@@ -76,3 +80,30 @@ def first(expression: str) -> Aggregate:
 def last(expression: str) -> Aggregate:
     """Take the value of the latest row by event time, ties by arrival; nulls count as values."""
     return Aggregate(AggregateKind.LAST, expression)
+
+
+def count_distinct(expression: str) -> Aggregate:
+    """Count the different values, exactly; a bigint. The state keeps each value of a window, with its count."""
+    return Aggregate(AggregateKind.COUNT_DISTINCT, expression)
+
+
+def approx_count_distinct(expression: str) -> Aggregate:
+    """Count the different values, exactly up to 1,023 of them and more within about 3%; a bigint.
+
+    The state keeps up to 1,024 hashes of each window.
+    """
+    return Aggregate(AggregateKind.APPROX_COUNT_DISTINCT, expression)
+
+
+def approx_quantile(expression: str, share: float) -> Aggregate:
+    """Take the least number that at least a share of the values does not exceed, within 1% of it; a double.
+
+    The state keeps counts by buckets of 2%. NaN is greater than every number.
+
+    Args:
+        expression: The numbers.
+        share: From 0 to 1; 0.5 is the median.
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise job_error(f"the share of agg.approx_quantile is {share!r}; it is a number from 0 to 1")
+    return Aggregate(AggregateKind.APPROX_QUANTILE, expression, float(share))

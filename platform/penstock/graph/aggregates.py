@@ -24,14 +24,26 @@ class AggregateKind(Enum):
     STDDEV_SAMP = "stddev_samp"
     FIRST = "first"
     LAST = "last"
+    COUNT_DISTINCT = "count_distinct"
+    APPROX_COUNT_DISTINCT = "approx_count_distinct"
+    APPROX_QUANTILE = "approx_quantile"
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate: its kind and the Spark SQL expression it reads, None for count of rows."""
+    """One aggregate: its kind and the Spark SQL expression it reads, None for count of rows.
+
+    `share` is the one of APPROX_QUANTILE, from 0 to 1. It is no part of what the state keeps.
+    """
 
     kind: AggregateKind
     expression: str | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        """Return it as `explain` says it."""
+        share = "" if self.share is None else f", {self.share:g}"
+        return f"{self.kind.value}({self.expression or ''}{share})"
 
     def __post_init__(self) -> None:
         counts = self.kind is AggregateKind.COUNT

@@ -196,8 +196,8 @@ def _aggregate(spec: Aggregate, rows: Sequence[Row], time: Callable[[Row], int])
         return Expected(everything[0 if spec.kind is AggregateKind.FIRST else -1])
     values = [value for value in everything if value is not None]
     match spec.kind:
-        case AggregateKind.COUNT:
-            return Expected(len(values))
+        case AggregateKind.COUNT | AggregateKind.COUNT_DISTINCT | AggregateKind.APPROX_COUNT_DISTINCT:
+            return Expected(len(values if spec.kind is AggregateKind.COUNT else set(map(_comparable, values))))
         case AggregateKind.SUM:
             return _sum(values)
         case AggregateKind.MEAN:
@@ -206,7 +206,8 @@ def _aggregate(spec: Aggregate, rows: Sequence[Row], time: Callable[[Row], int])
             return Expected(min(values, key=_order, default=None))
         case AggregateKind.MAX:
             return Expected(max(values, key=_order, default=None))
-    return _spread(values, spec.kind)
+    quantile = spec.kind is AggregateKind.APPROX_QUANTILE
+    return _quantile(list(map(float, values)), spec.share or 0.0) if quantile else _spread(values, spec.kind)
 
 
 def _order(value: Any) -> Any:
@@ -226,6 +227,13 @@ def _sum(values: Sequence[Any]) -> Expected:
     if not -_MOST - 1 <= total <= _MOST:
         raise OverflowError(total)
     return Expected(total)
+
+
+def _quantile(values: Sequence[float], share: float) -> Expected:
+    if not values:
+        return Expected(None)
+    value = sorted(values, key=_order)[max(math.ceil(share * len(values)), 1) - 1]
+    return Expected(value, abs(value) * 0.0101 if math.isfinite(value) else 0.0)
 
 
 def _mean(values: Sequence[Any]) -> Expected:

@@ -90,7 +90,7 @@ class WindowSpec(StepSpec):
     @property
     def made(self) -> str:
         """Return the aggregates in words."""
-        return ", ".join(f"{name} = {a.kind.value}({a.expression or ''})" for name, a in self.aggregates.items())
+        return ", ".join(f"{name} = {a}" for name, a in self.aggregates.items())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

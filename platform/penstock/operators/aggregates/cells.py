@@ -35,6 +35,7 @@ __all__ = [
     "Rows",
     "ValueCount",
     "as_arrow",
+    "doubles_of",
     "valid_mask",
     "values_of",
 ]
@@ -135,7 +136,7 @@ def _add_doubles_at(ids: Ints, groups: int, numbers: Doubles) -> Doubles:
     return np.bincount(ids, numbers, minlength=groups).astype(np.float64, copy=False)
 
 
-def _doubles_of(array: pa.Array) -> Doubles:
+def doubles_of(array: pa.Array) -> Doubles:
     """Return a numeric array as doubles, nulls as 0."""
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.float64())
@@ -217,7 +218,7 @@ class FloatSum(Cell):
 
     def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Add rows up by group; nulls are 0."""
-        return {self.columns[0]: _add_doubles_at(ids, groups, _doubles_of(self.read(rows)))}
+        return {self.columns[0]: _add_doubles_at(ids, groups, doubles_of(self.read(rows)))}
 
     def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
         """Add sums up."""
@@ -239,7 +240,7 @@ class Moments(Cell):
     def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Reduce rows by group; nulls are left out."""
         column = self.read(rows)
-        values, valid = _doubles_of(column), valid_mask(column)
+        values, valid = doubles_of(column), valid_mask(column)
         if valid is not None:
             values, ids = values[valid], ids[valid]
         ones = np.ones(len(values), dtype=np.int64)

@@ -42,6 +42,9 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "min": ("min",),
     "max": ("max",),
     "moments": ("mn", "mean", "squares"),
+    "count_distinct": ("tally",),
+    "approx_count_distinct": ("hashes",),
+    "approx_quantile": ("buckets",),
     "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
     "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
 }
@@ -118,7 +121,7 @@ def names_of(aggregates: Iterable[tuple[AggregateKind, str, str]], *, old: bool)
         if not expression:
             continue
         cell = cell_of(kind, result)
-        parts = [part for part, _ in _OLD_PARTS[cell]] if old else PARTS[cell]
+        parts = [part for part, _ in _OLD_PARTS.get(cell, ())] if old else PARTS[cell]
         names.update(partial_name(part, expression) for part in parts)
         if old and cell in ("first", "last"):
             names.update(shared_places(cell))
@@ -136,7 +139,7 @@ def old_names(aggregates: Iterable[tuple[AggregateKind, str, str]]) -> dict[str,
     names: dict[str, str] = {}
     for place, (kind, expression, result) in enumerate(aggregates):
         cell = cell_of(kind, result)
-        for part, was in _OLD_PARTS[cell] if expression else ():
+        for part, was in _OLD_PARTS.get(cell, ()) if expression else ():
             owner = "count" if part == "n" else cell
             names[f"_p{first.setdefault((owner, expression), place)}_{was}"] = partial_name(part, expression)
     return names

@@ -27,6 +27,14 @@ from penstock.operators.aggregates.cells import (
 from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.naming import PARTS, cell_of, partial_name, plain_sql
+from penstock.operators.aggregates.tallies import (
+    Buckets,
+    LeastHashes,
+    Tally,
+    count_of_hashes,
+    count_of_tally,
+    quantile,
+)
 from penstock.operators.columns import column_array
 from penstock.state.keys import Ints
 
@@ -37,7 +45,7 @@ AGGREGATES = "aggregates"
 
 ROWS = "_rows"
 """The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
-_Invertible = ValueCount | IntegerSum | DecimalSum
+_Invertible = ValueCount | IntegerSum | DecimalSum | Tally
 _CELLS: Mapping[str, Callable[[tuple[str, ...], str, pa.DataType], Cell]] = {
     "count": ValueCount,
     "integer": IntegerSum,
@@ -46,7 +54,21 @@ _CELLS: Mapping[str, Callable[[tuple[str, ...], str, pa.DataType], Cell]] = {
     "min": Extreme,
     "max": partial(Extreme, greatest=True),
     "moments": Moments,
+    "count_distinct": Tally,
+    "approx_count_distinct": LeastHashes,
+    "approx_quantile": Buckets,
 }
+
+
+_TALLIED = (AggregateKind.COUNT, AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_QUANTILE)
+_OF_ONE: Mapping[AggregateKind, Callable[[Column], pa.Array]] = {
+    **dict.fromkeys(
+        (AggregateKind.COUNT, AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST), as_arrow
+    ),
+    AggregateKind.COUNT_DISTINCT: count_of_tally,
+    AggregateKind.APPROX_COUNT_DISTINCT: count_of_hashes,
+}
+"""How a result is computed from one partial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +85,19 @@ class BoundAggregate:
     given: pa.DataType | None
     result: pa.DataType
     columns: tuple[str, ...]
+    share: float | None = None
 
     @property
     def exact_inverse(self) -> bool:
-        """Return whether rows can leave without a trace (SEMANTICS 3.3): counts, sums of integers and decimals."""
+        """Return whether rows can leave without a trace (SEMANTICS 3.3): counts, tallies, exact sums."""
         exact = self.given is not None and not pa.types.is_floating(self.given)
-        return self.kind is AggregateKind.COUNT or (self.kind is AggregateKind.SUM and exact)
+        return self.kind in _TALLIED or (self.kind is AggregateKind.SUM and exact)
 
     def compute(self, partials: Partials) -> pa.Array:
         """Compute the results, one a group."""
         columns = [partials[column] for column in self.columns]
         label = _described(self.name, self.kind, self.expression)
         match self.kind:
-            case AggregateKind.COUNT:
-                return pa.array(columns[0])
             case AggregateKind.SUM if pa.types.is_decimal(self.result):
                 return results.sum_of_decimals(columns[0], columns[1], self.result, what=label)
             case AggregateKind.SUM if pa.types.is_integer(self.result):
@@ -87,8 +108,11 @@ class BoundAggregate:
                 return results.mean_of_decimals(columns[0], columns[1], self.result, what=label)
             case AggregateKind.MEAN:
                 return results.mean_of_doubles(*columns)
-            case AggregateKind.MIN | AggregateKind.MAX | AggregateKind.FIRST | AggregateKind.LAST:
-                return as_arrow(columns[0])
+            case kind if kind in _OF_ONE:
+                return _OF_ONE[kind](columns[0])
+            case AggregateKind.APPROX_QUANTILE:
+                assert self.share is not None
+                return quantile(columns[0], self.share)
         return results.variance(self.kind, *columns)
 
 
@@ -219,6 +243,7 @@ class _Planner:
             source=source,
             given=input_type,
             result=result,
+            share=aggregate.share,
             columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, input_type, result),
         )
 
@@ -246,6 +271,8 @@ class _Planner:
             own = names[1:]
         if cell == "decimal":
             given = pa.decimal128(DIGITS, input_type.scale)
+        elif cell == "approx_quantile":
+            given = pa.int32()
         self.cells.setdefault((cell, source), _CELLS[cell](own, source, given))
         return names[::2] if cell == "moments" else names  # a variance needs no mean
 

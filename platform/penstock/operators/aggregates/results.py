@@ -36,6 +36,10 @@ def result_type(kind: AggregateKind, given: pa.DataType | None, *, what: str) ->
         return pa.int64()
     if given is None:
         raise BadExpression(f"{what} has no input")
+    if kind in (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT):
+        if not has_order(given):
+            raise BadExpression(f"{what} reads {given}, whose values cannot be compared here")
+        return pa.int64()
     if kind in (AggregateKind.FIRST, AggregateKind.LAST):
         return given
     if kind in (AggregateKind.MIN, AggregateKind.MAX):

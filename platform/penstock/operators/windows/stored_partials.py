@@ -33,6 +33,7 @@ from penstock.operators.aggregates.naming import (
     partial_name,
     shared_places,
 )
+from penstock.operators.aggregates.tallies import LeastHashes, Tally
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
 from penstock.operators.windows.partials import FROM, SLICE_START, WINDOW_END, PartialLayout
@@ -175,7 +176,7 @@ class StoredPartials:
         for cell in self.layout.plan.cells:
             if wanted.name not in [f.name for f in cell.fields]:
                 continue
-            if isinstance(cell, Extreme):
+            if isinstance(cell, Extreme | Tally | LeastHashes):
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
                 if wanted.name in [edge.column for edge in cell.inputs]:

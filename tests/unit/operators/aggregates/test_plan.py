@@ -39,13 +39,16 @@ VALUES = {
     pa.timestamp("us", tz="UTC"): st.datetimes(timezones=st.just(UTC)),
 }
 ORDERED = (AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COUNT)
+DISTINCT = (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT)
 
 
 def asked(kind: pa.DataType) -> dict[str, Aggregate]:
     """Return every aggregate that this type has, of the column v."""
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    kinds = KINDS if numeric else ORDERED
-    return {"rows": agg.count()} | {k.value: Aggregate(k, "v") for k in kinds}
+    kinds = KINDS if numeric else (*ORDERED, *DISTINCT)
+    return {"rows": agg.count()} | {
+        k.value: Aggregate(k, "v", 0.4 if k is AggregateKind.APPROX_QUANTILE else None) for k in kinds
+    }
 
 
 def built(aggregates: dict[str, Aggregate], kind: pa.DataType) -> AggregatePlan:

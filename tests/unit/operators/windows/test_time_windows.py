@@ -46,7 +46,14 @@ def _both_ways(request):
 
 KEYS = pa.schema([("user", pa.string()), ("level", pa.float64())])
 TYPES = {"v": pa.int64(), "d": pa.float64(), "m": pa.decimal128(10, 2), "w": pa.string()}
-EXACT = {"n": agg.count(), "some": agg.count("v"), "total": agg.sum("v"), "money": agg.sum("m")}
+EXACT = {
+    "n": agg.count(),
+    "some": agg.count("v"),
+    "total": agg.sum("v"),
+    "money": agg.sum("m"),
+    "kinds": agg.count_distinct("d"),
+    "middle": agg.approx_quantile("m", 0.5),
+}
 ALL = EXACT | {
     "sum": agg.sum("d"),
     "mean": agg.mean("d"),
@@ -58,6 +65,8 @@ ALL = EXACT | {
     "dev": agg.stddev_samp("d"),
     "first": agg.first("w"),
     "last": agg.last("v"),
+    "about": agg.approx_count_distinct("w"),
+    "most": agg.approx_quantile("d", 0.9),
 }
 ODD = [float("nan"), float("inf"), float("-inf"), 1e17, 1e17 + 16, -1e17, 1.0]
 ROW = st.fixed_dictionaries(

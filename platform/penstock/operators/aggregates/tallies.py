@@ -1,0 +1,188 @@
+"""Count how often each value occurs in a group: the number of different values, and quantiles of bounded error.
+
+A partial is a list of values and their counts. Rows that leave are subtracted exactly, and a count of 0 is dropped.
+Quantiles count buckets instead of values: bucket i holds what lies in (g**(i-1), g**i], as in DDSketch (Masson, Rim and
+Lee, VLDB 2019). So the result does not depend on the order of rows, and the state is readable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.operators.aggregates.cells import Cell, Column, Doubles, Partials, Rows, as_arrow, doubles_of, values_of
+from penstock.state.hashing import can_hash, hash_columns, normalise
+from penstock.state.keys import Bools, Ints
+
+__all__ = ["ERROR", "LEAST_HASHES", "Buckets", "LeastHashes", "Tally", "count_of_hashes", "count_of_tally", "quantile"]
+
+ERROR = 0.01
+"""The most by which a quantile is wrong, as a share of it."""
+LEAST_HASHES = 1024
+"""How many hashes `approx_count_distinct` keeps: up to so many values are counted exactly, more within about 3%."""
+_LOG = np.log((1 + ERROR) / (1 - ERROR))
+_SHIFT = 40_000
+"""More than the number of any bucket of doubles: the logarithm of the least is -745."""
+_INFINITE, _NAN = 100_000, 100_001
+
+
+@dataclass(frozen=True, slots=True)
+class Tally(Cell):
+    """The different values that are not null, each with its count; NaN is one value, and zero is."""
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """Return one list of values and counts."""
+        return (pa.field(self.columns[0], pa.list_(pa.struct([("value", self.kind), ("n", pa.int64())]))),)
+
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
+        """Count the values of each group."""
+        column = self.read(rows)
+        values, ids = _without_nulls(column, ids)
+        return {self.columns[0]: self._lists(self.counted(values), np.ones(len(ids), dtype=np.int64), ids, groups)}
+
+    def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
+        """Add counts up, or subtract them."""
+        items, parents = _flattened(partials[self.columns[0]])
+        values, counts = items.field(0), items.field(1).to_numpy()
+        signed = counts if sign is None else counts * sign[parents]
+        return {self.columns[0]: self._lists(values, signed, ids[parents], groups)}
+
+    def counted(self, values: pa.Array) -> pa.Array:
+        """Return what is counted of values that are not null."""
+        return normalise(values)
+
+    def _lists(self, values: pa.Array, counts: Ints, ids: Ints, groups: int) -> pa.Array:
+        coded = values.dictionary_encode()
+        words = coded.dictionary
+        codes: Ints = values_of(coded.indices).astype(np.int64)
+        width = max(1, len(words))
+        pairs, place = np.unique(ids * width + codes, return_inverse=True)
+        total = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(total, place, counts)
+        pairs, total = pairs[total != 0], total[total != 0]
+        items = pa.StructArray.from_arrays(
+            [words.take(pa.array(pairs % width)).cast(self.kind), pa.array(total)], names=["value", "n"]
+        )
+        return pa.ListArray.from_arrays(_offsets(pairs // width, groups), items).cast(self.fields[0].type)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets(Tally):
+    """The buckets of numbers, each with its count; `kind` is int32."""
+
+    def counted(self, values: pa.Array) -> pa.Array:
+        """Return the bucket of each number; buckets have the order of their numbers, and NaN is greatest."""
+        numbers = doubles_of(values)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            places = (np.ceil(np.log(np.abs(numbers)) / _LOG) + _SHIFT) * np.sign(numbers)
+        buckets = np.where(np.isfinite(numbers) & (numbers != 0), places, 0.0)
+        buckets = np.where(np.isinf(numbers), _INFINITE * np.sign(numbers), buckets)
+        return pa.array(np.where(np.isnan(numbers), _NAN, buckets).astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class LeastHashes(Cell):
+    """The least hashes of the different values of a group, up to LEAST_HASHES.
+
+    Bar-Yossef et al., "Counting distinct elements in a data stream" (RANDOM 2002). They are the same in whatever order
+    rows come and partials merge.
+    """
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """Return one list of hashes."""
+        return (pa.field(self.columns[0], pa.list_(pa.int64())),)
+
+    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
+        """Hash the values of each group."""
+        values, ids = _without_nulls(self.read(rows), ids)
+        hashed = normalise(values) if can_hash(values.type) else values.cast(pa.string())
+        return {self.columns[0]: _least(hash_columns([hashed], len(values)), ids, groups)}
+
+    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
+        """Keep the least hashes of all partials of a group."""
+        hashes, parents = _flattened(partials[self.columns[0]])
+        return {self.columns[0]: _least(hashes.to_numpy(), ids[parents], groups)}
+
+
+def count_of_tally(tallies: Column) -> pa.Array:
+    """Return how many different values there are."""
+    return pc.list_value_length(tallies).fill_null(0).cast(pa.int64())
+
+
+def count_of_hashes(hashes: Column) -> pa.Array:
+    """Return about how many different values have these least hashes."""
+    lists = as_arrow(hashes)
+    counts: Ints = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    items, parents = _flattened(lists)
+    highest = np.zeros(len(lists), dtype=np.uint64)
+    np.maximum.at(highest, parents, _unsigned(items.to_numpy()))
+    full = counts == LEAST_HASHES
+    share = np.where(full, (highest.astype(np.float64) + 1) / 2.0**64, 1.0)
+    return pa.array(np.where(full, np.round((LEAST_HASHES - 1) / share).astype(np.int64), counts))
+
+
+def quantile(buckets: Column, share: float) -> pa.Array:
+    """Return the least number that at least this share of the values does not exceed, null where there are none."""
+    lists = as_arrow(buckets)
+    groups = len(lists)
+    items, parents = _flattened(lists)
+    numbers, counts = items.field(0).to_numpy(), items.field(1).to_numpy()
+    order = np.lexsort((numbers, parents))
+    numbers, counts, parents = numbers[order], counts[order], parents[order]
+    total = np.zeros(groups, dtype=np.int64)
+    np.add.at(total, parents, counts)
+    before = np.cumsum(total) - total
+    rank = before + np.clip(np.ceil(share * total).astype(np.int64), 1, None)
+    empty: Bools = total == 0
+    at = np.searchsorted(np.cumsum(counts), np.where(empty, 0, rank))
+    found = numbers[np.minimum(at, len(numbers) - 1)] if len(numbers) else np.zeros(groups, dtype=np.int32)
+    return pa.array(_middle(found), mask=empty)
+
+
+def _middle(buckets: Ints) -> Doubles:
+    """Return the number in a bucket that no other is further from than ERROR."""
+    size = np.abs(buckets).astype(np.float64)
+    with np.errstate(over="ignore"):
+        middle = 2 * np.exp((size - _SHIFT) * _LOG) / (np.exp(_LOG) + 1)
+    middle = np.where(buckets == 0, 0.0, np.sign(buckets) * middle)
+    middle = np.where(size == _INFINITE, np.copysign(np.inf, buckets), middle)
+    return np.where(buckets == _NAN, np.nan, middle)
+
+
+def _without_nulls(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
+    if not column.null_count:
+        return column, ids
+    valid = column.is_valid()
+    return column.filter(valid), ids[valid.to_numpy(zero_copy_only=False)]
+
+
+def _flattened(lists: Column) -> tuple[pa.Array, Ints]:
+    """Return the items of lists, and for each the number of its list."""
+    column = as_arrow(lists)
+    return pc.list_flatten(column), pc.list_parent_indices(column).to_numpy().astype(np.int64)
+
+
+def _offsets(owners: Ints, groups: int) -> pa.Array:
+    """Return where the lists of so many groups begin and end; `owners` ascend."""
+    return pa.array(np.searchsorted(owners, np.arange(groups + 1)).astype(np.int32))
+
+
+def _least(hashes: Ints, ids: Ints, groups: int) -> pa.Array:
+    unsigned = _unsigned(hashes)
+    order = np.lexsort((unsigned, ids))
+    unsigned, owners = unsigned[order], ids[order]
+    new = np.ones(len(owners), dtype=np.bool_)
+    new[1:] = (owners[1:] != owners[:-1]) | (unsigned[1:] != unsigned[:-1])
+    unsigned, owners = unsigned[new], owners[new]
+    within = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    kept = within < LEAST_HASHES
+    return pa.ListArray.from_arrays(_offsets(owners[kept], groups), pa.array(unsigned[kept].view(np.int64)))
+
+
+def _unsigned(hashes: Ints) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return np.ascontiguousarray(hashes).view(np.uint64)

@@ -1,0 +1,122 @@
+"""Different values and quantiles: exact counts, what leaves without a trace, and how far estimates are (SEMANTICS 3.3)."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock import agg
+from penstock.errors import BadExpression, JobError
+from penstock.graph.aggregates import Aggregate
+from penstock.operators.aggregates import AggregatePlan, Rows
+
+NAN, INF = float("nan"), float("inf")
+DOUBLE = pa.float64()
+
+
+def partials(aggregate: Aggregate, values: list, kind: pa.DataType, groups: int = 1) -> tuple[AggregatePlan, dict]:
+    """Return the partials of values that are spread over groups, one after the other."""
+    plan = AggregatePlan.build({"x": aggregate}, {"x": kind})
+    rows = Rows({"_in0": pa.array(values, kind)}, np.zeros(len(values), dtype=np.int64))
+    return plan, plan.reduce(rows, np.arange(len(values)) % groups, groups)
+
+
+def result(aggregate: Aggregate, values: list, kind: pa.DataType = DOUBLE) -> object:
+    """Return the aggregate of values, merged from seven parts."""
+    plan, parts = partials(aggregate, values, kind, groups=7)
+    return plan.results(plan.merge(parts, np.zeros(7, dtype=np.int64), 1))[0][0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([], 0), ([None], 0), ([0.0, -0.0], 1), ([NAN, -NAN, 1.0], 2), ([1.0, 1.0, 2.0, None], 2), ([INF, -INF], 2)],
+    ids=["none", "a null", "zeros", "NaN", "repeated", "infinities"],
+)
+def test_values_are_told_apart_as_in_spark(values, expected):
+    """3.3: nulls are left out, NaN is one value, and so is zero."""
+    for aggregate in (agg.count_distinct("v"), agg.approx_count_distinct("v")):
+        assert result(aggregate, values) == expected
+
+
+def test_values_that_leave_leave_no_trace():
+    """3.3: a tally has an exact inverse: the value goes with its last row."""
+    for aggregate, before, after in ((agg.count_distinct("v"), 3, 1), (agg.approx_quantile("v", 0.0), -9, 5)):
+        plan, whole = partials(aggregate, [5.0, -9.0, 7.0, 5.0], pa.float64())
+        _, leaving = partials(aggregate, [-9.0, 7.0, 5.0], pa.float64())
+        assert plan.exact_inverse
+        assert plan.results(whole)[0][0].as_py() == pytest.approx(before, rel=0.01)
+        both = {
+            name: pa.concat_arrays([whole[name], leaving[name]])
+            if isinstance(whole[name], pa.Array)
+            else np.concatenate([whole[name], leaving[name]])
+            for name in whole
+        }
+        left = plan.merge(both, np.zeros(2, dtype=np.int64), 1, np.array([1, -1]))
+        assert plan.results(left)[0][0].as_py() == pytest.approx(after, rel=0.01)
+        (items,) = (left[field.name] for field in plan.fields if pa.types.is_list(field.type))
+        assert items[0].as_py()[0]["n"] == 1
+        assert len(items[0]) == 1
+
+
+@pytest.mark.parametrize("distinct", [1000, 1023, 5000, 200_000])
+def test_many_values_are_counted_within_some_percent(distinct):
+    """3.3: exactly below 1,024; then with a standard error of 3.1%, here within four of them."""
+    values = list(range(distinct)) * 2
+    counted = result(agg.approx_count_distinct("v"), values, pa.int64())
+    assert abs(counted - distinct) <= (0 if distinct < 1024 else 0.125 * distinct)
+
+
+def test_estimates_do_not_depend_on_order_or_parts():
+    """1.6: no result may depend on the number of partitions or tasks."""
+    values = [random.Random(4).gauss(0, 100) for _ in range(5_000)]
+    shuffled = random.Random(5).sample(values, len(values))
+    for aggregate in (agg.approx_count_distinct("v"), agg.approx_quantile("v", 0.3)):
+        plan, whole = partials(aggregate, shuffled, pa.float64())
+        assert plan.results(whole)[0][0].as_py() == result(aggregate, values)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.25, 0.5, 0.99, 1.0])
+@pytest.mark.parametrize("spread", [1e-9, 1.0, 1e12])
+def test_a_quantile_is_within_a_hundredth(share, spread):
+    """3.3: of the value that the share says, whatever its size and sign."""
+    drawn = random.Random(6)
+    values = [drawn.gauss(0, 1) * spread for _ in range(999)]
+    expected = sorted(values)[max(math.ceil(share * 999), 1) - 1]
+    assert result(agg.approx_quantile("v", share), values) == pytest.approx(expected, rel=0.0101)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([None], 0.5, None),
+        ([0.0, -0.0], 0.5, 0.0),
+        ([NAN, 1.0], 1.0, "nan"),
+        ([NAN, INF], 0.5, INF),
+        ([-INF, 3.0], 0.5, -INF),
+        ([5e-324], 0.5, 0.0),
+    ],
+    ids=str,
+)
+def test_odd_numbers_have_their_place(values, share, expected):
+    """3.4: NaN is greater than every number; infinities are themselves."""
+    found = result(agg.approx_quantile("v", share), values)
+    assert str(found) == "nan" if expected == "nan" else found == pytest.approx(expected, abs=1e-300)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, NAN, "0.5", True, None], ids=repr)
+def test_a_share_is_from_0_to_1(share):
+    """API: refused where the job is written."""
+    with pytest.raises(JobError, match="share"):
+        agg.approx_quantile("v", share)
+
+
+def test_values_that_cannot_be_told_apart_are_refused():
+    """3.3: by name, when the job is bound."""
+    with pytest.raises(BadExpression, match="cannot be compared"):
+        AggregatePlan.build({"x": agg.count_distinct("v")}, {"x": pa.list_(pa.int64())})
+    with pytest.raises(BadExpression, match="not a number"):
+        AggregatePlan.build({"x": agg.approx_quantile("v", 0.5)}, {"x": pa.string()})
