@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -140,7 +141,7 @@ def quantile(buckets: Column, share: float) -> pa.Array:
     rank = before + np.clip(np.ceil(share * total).astype(np.int64), 1, None)
     empty: Bools = total == 0
     at = np.searchsorted(np.cumsum(counts), np.where(empty, 0, rank))
-    found = numbers[np.minimum(at, len(numbers) - 1)] if len(numbers) else np.zeros(groups, dtype=np.int32)
+    found = numbers[np.minimum(at, len(numbers) - 1)] if len(numbers) else np.zeros(groups, dtype=np.int64)
     return pa.array(_middle(found), mask=empty)
 
 
@@ -184,5 +185,5 @@ def _least(hashes: Ints, ids: Ints, groups: int) -> pa.Array:
     return pa.ListArray.from_arrays(_offsets(owners[kept], groups), pa.array(unsigned[kept].view(np.int64)))
 
 
-def _unsigned(hashes: Ints) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _unsigned(hashes: Ints) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(hashes).view(np.uint64)
