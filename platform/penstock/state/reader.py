@@ -124,7 +124,7 @@ class StateReader:
         """
         if part.merge is Merge.COMBINE:
             raise ValueError(f"part {part.name!r} merges by {part.merge}: its rows are found by lookup or scan")
-        low, high = (None if group is None else start_of_group(group) for group in groups)
+        low, high = (None if bound is None else start_of_group(bound) for bound in groups)
         columns = [keys.column(name).combine_chunks() for name in part.identity]
         stored, adapt = self.schema(part.name), self.adapt.parts.get(part.name)
         tables: list[pa.Table] = []
@@ -142,10 +142,10 @@ class StateReader:
             empty = pa.schema([]) if stored is None else stored
             return joined(()), (empty if schema is None else schema).empty_table()
         rows, place = pa.concat_tables(tables).combine_chunks(), np.concatenate(places)
-        groups = group_hash(rows)[0]
-        order = np.lexsort((groups, place))  # stable: runs are oldest first
+        group = group_hash(rows)[0]
+        order = np.lexsort((group, place))  # stable: runs are oldest first
         if part.merge is Merge.LATEST:
-            order = order[_newest(place[order], groups[order])]
+            order = order[_newest(place[order], group[order])]
             if DELETED in rows.column_names:
                 gone = rows.column(DELETED).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow takes it by place
                 order = order[~gone[order]]
