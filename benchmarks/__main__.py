@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     beside_spark,
+    burst,
     cluster,
     data_checkpoints,
     folders,
@@ -43,6 +44,7 @@ PROGRAMS = {
     "harness": harness.run_harness,
     "kafka-sink": kafka_sink.run_kafka_sink,
     "folders": folders.run_folders,
+    "burst": burst.run_burst,
     "receiver": receiver.run_receiver,
 }
 
