@@ -29,7 +29,7 @@ from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 from penstock.runtime.spark.session import open_session
-from penstock.sinks import Delta, Kafka
+from penstock.sinks import Delta, Kafka, Parquet
 from penstock.sources import FileReplay
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible
@@ -69,7 +69,7 @@ def killing(marker: Path, driver: int, batch: int) -> Any:
 
 
 def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
-    """Return the job: the rows as they are, and counts by user and window."""
+    """Return the job: the rows as they are, in a table and in a folder of files, and counts by user and window."""
     job = Job("killed", partitions=2)
     job.checkpoint(every=EveryBatches(3))
     # The order of the ids is the order of arrival.
@@ -78,6 +78,7 @@ def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
     if kill is not None and kill[0] == "task":
         rows = rows.transform("kill", killing(folder / "marker", os.getpid(), kill[2]))
     rows.write("raw", Delta(folder / "raw"))
+    rows.write("files", Parquet(folder / "files", partition_by=["user"]))
     if (folder / "kafka").exists():
         servers, topic = (folder / "kafka").read_text().split()
         rows.write("topic", Kafka(topic, servers=servers, key="user"))

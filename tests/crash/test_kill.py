@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import killed_job
+import pyarrow.parquet as pq
 import pytest
 from delta_history import named_files, published_batches
 from deltalake import DeltaTable
+from pyarrow.dataset import dataset
 
 from penstock.checkpoint.log.entries import Commit, Offsets, Takeover
 from penstock.checkpoint.log.log import Log
+from penstock.sinks import Parquet
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -132,6 +135,16 @@ def test_each_batch_stands_in_the_history_once(killed: Path, whole: Path, sink: 
     """In order, and the same batches as without a kill: a batch that died was run again with exactly its ranges."""
     assert published_batches(killed / sink) == published_batches(whole / sink)
     assert published_batches(killed / "raw") == list(range(killed_job.ROWS // killed_job.A_BATCH))
+
+
+@pytest.mark.fault("F01", "F04", "F54")
+def test_a_folder_of_files_has_each_row_once(killed: Path) -> None:
+    """By a listing as by the manifest, also where drivers died between staging and publishing, or between two sinks."""
+    sink = Parquet(killed / "files", partition_by=["user"])
+    listed = dataset(killed / "files", format="parquet", partitioning="hive").to_table()["id"].to_pylist()
+    named = [(file.batch, id_) for file in sink.files() for id_ in pq.read_table(file.path)["id"].to_pylist()]
+    assert Counter(listed) == Counter(range(killed_job.ROWS)) == Counter(id_ for _, id_ in named)
+    assert all(batch == id_ // killed_job.A_BATCH for batch, id_ in named)
 
 
 @pytest.mark.fault("F04")
