@@ -25,6 +25,8 @@ from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import CheckpointCorrupt
 
 END_OF_TIME = 2**63 - 1
+HELD_BACK = "held_back"
+"""What the ranges of a source say of its partitions with rows that the batch leaves."""
 
 
 class Record(BaseModel):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.checkpoint.log.entries import Commit, Offsets, Requeued, SourceProgress, StagedFile
+from penstock.checkpoint.log.entries import HELD_BACK, Commit, Offsets, Requeued, SourceProgress, StagedFile
 from penstock.errors import AccountingBroken, GateStopped
 from penstock.graph.nodes import CheckNode
 from penstock.quality.policy import Action, Disposition, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
-from penstock.runtime.driver.next_batch import DRAIN, GONE, HELD_BACK, REQUEUE
+from penstock.runtime.driver.next_batch import DRAIN, GONE, REQUEUE
 from penstock.runtime.driver.receipts import BatchReceipts, totals
 from penstock.runtime.driver.source_alignment import watermark_of
 from penstock.runtime.driver.watermarks import progressed, step_watermark

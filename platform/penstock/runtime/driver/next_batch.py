@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import structlog
 
-from penstock.checkpoint.log.entries import END_OF_TIME, Commit, Offsets, SourceProgress, StepWatermarks
+from penstock.checkpoint.log.entries import END_OF_TIME, HELD_BACK, Commit, Offsets, SourceProgress, StepWatermarks
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
@@ -29,7 +29,6 @@ from penstock.time.triggers import Trigger
 __all__ = [
     "DRAIN",
     "GONE",
-    "HELD_BACK",
     "REQUEUE",
     "REQUEUES",
     "NextBatch",
@@ -47,8 +46,8 @@ log = structlog.get_logger()
 
 DRAIN = "drain"
 """The setting of a batch that ends all sources."""
-HELD_BACK, GONE = "held_back", "gone"
-"""What the ranges of a source say of its partitions: those with rows that the batch leaves, and those that are gone."""
+GONE = "gone"
+"""What the ranges of a source say of its partitions that are gone; HELD_BACK names those with rows that it leaves."""
 REQUEUE = "requeue"
 """What the ranges of a source say of rows of its quarantine that the batch sends through again (decision 134)."""
 REQUEUES = "requeued"

@@ -16,11 +16,10 @@ import structlog
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.batch_report import BatchReport
-from penstock.checkpoint.log.entries import Commit, Offsets
+from penstock.checkpoint.log.entries import HELD_BACK, Commit, Offsets
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import EXIT_SOFTWARE, PenstockError
-from penstock.runtime.driver.next_batch import HELD_BACK
 from penstock.runtime.driver.stages import Hook
 from penstock.time.clock import Clock
 
