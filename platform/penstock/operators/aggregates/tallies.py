@@ -149,7 +149,9 @@ def _middle(buckets: Ints) -> Doubles:
     """Return the number in a bucket that no other is further from than ERROR."""
     size = np.abs(buckets).astype(np.float64)
     with np.errstate(over="ignore"):
-        middle = 2 * np.exp((size - _SHIFT) * _LOG) / (np.exp(_LOG) + 1)
+        middle = np.exp((size - _SHIFT) * _LOG) * (2 / (np.exp(_LOG) + 1))
+    # The last bucket reaches beyond the doubles, and its numbers do not.
+    middle = np.minimum(middle, np.finfo(np.float64).max)
     middle = np.where(buckets == 0, 0.0, np.sign(buckets) * middle)
     middle = np.where(size == _INFINITE, np.copysign(np.inf, buckets), middle)
     return np.where(buckets == _NAN, np.nan, middle)
