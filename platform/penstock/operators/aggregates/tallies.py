@@ -28,6 +28,8 @@ _LOG = np.log((1 + ERROR) / (1 - ERROR))
 _SHIFT = 40_000
 """More than the number of any bucket of doubles: the logarithm of the least is -745."""
 _INFINITE, _NAN = 100_000, 100_001
+_ROUNDING = 4 * np.finfo(np.float64).eps
+"""By how much of it the product of a share and a count is off, because the share is no exact double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +140,20 @@ def quantile(buckets: Column, share: float) -> pa.Array:
     total = np.zeros(groups, dtype=np.int64)
     np.add.at(total, parents, counts)
     before = np.cumsum(total) - total
-    rank = before + np.clip(np.ceil(share * total).astype(np.int64), 1, None)
+    rank = before + np.clip(_ranks(share, total), 1, None)
     empty: Bools = total == 0
     at = np.searchsorted(np.cumsum(counts), np.where(empty, 0, rank))
     found = numbers[np.minimum(at, len(numbers) - 1)] if len(numbers) else np.zeros(groups, dtype=np.int64)
     return pa.array(_middle(found), mask=empty)
+
+
+def _ranks(share: float, total: Ints) -> Ints:
+    """Return share * total, rounded up; the double 0.07 times 100 is 7, although a little more as a product."""
+    product = share * total
+    nearest = np.rint(product)
+    written = np.abs(product - nearest) <= _ROUNDING * nearest
+    ranks: Ints = np.where(written, nearest, np.ceil(product)).astype(np.int64)
+    return ranks
 
 
 def _middle(buckets: Ints) -> Doubles:

@@ -112,6 +112,14 @@ def test_odd_numbers_have_their_place(values, share, expected):
     assert str(found) == str(expected) if known else found == pytest.approx(expected, rel=0.0101, abs=1e-300)
 
 
+@pytest.mark.parametrize("hundredths", range(1, 101))
+def test_a_share_is_the_number_that_is_written(hundredths):
+    """3.3: of 100 values 0.07 asks for the seventh, though the double 0.07 times 100 is more than 7."""
+    share = float(f"0.{hundredths:02}") if hundredths < 100 else 1.0
+    found = result(agg.approx_quantile("v", share), [2.0**n for n in range(1, 101)])
+    assert found == pytest.approx(2.0**hundredths, rel=0.0101)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.1, NAN, "0.5", True, None], ids=repr)
 def test_a_share_is_from_0_to_1(share):
     """API: refused where the job is written."""
