@@ -1,6 +1,7 @@
 """Count how often each value occurs in a group: the number of different values, and quantiles of bounded error.
 
-A partial is a list of values and their counts. Rows that leave are subtracted exactly, and a count of 0 is dropped.
+A partial is a list of values in their order, and their counts. Rows that leave are subtracted exactly, and a count of 0
+is dropped.
 Quantiles count buckets instead of values: bucket i holds what lies in (g**(i-1), g**i], as in DDSketch (Masson, Rim and
 Lee, VLDB 2019). So the result does not depend on the order of rows, and the state is readable.
 """
@@ -23,7 +24,7 @@ __all__ = ["ERROR", "LEAST_HASHES", "Buckets", "LeastHashes", "Tally", "count_of
 ERROR = 0.01
 """The most by which a quantile is wrong, as a share of it."""
 LEAST_HASHES = 1024
-"""How many hashes `approx_count_distinct` keeps: up to so many values are counted exactly, more within about 3%."""
+"""How many hashes `approx_count_distinct` keeps: fewer values are counted exactly, others within about 3%."""
 _LOG = np.log((1 + ERROR) / (1 - ERROR))
 _SHIFT = 40_000
 """More than the number of any bucket of doubles: the logarithm of the least is -745."""
@@ -59,9 +60,7 @@ class Tally(Cell):
         return normalise(values)
 
     def _lists(self, values: pa.Array, counts: Ints, ids: Ints, groups: int) -> pa.Array:
-        coded = values.dictionary_encode()
-        words = coded.dictionary
-        codes: Ints = values_of(coded.indices).astype(np.int64)
+        words, codes = _coded(values)
         width = max(1, len(words))
         pairs, place = np.unique(ids * width + codes, return_inverse=True)
         total = np.zeros(len(pairs), dtype=np.int64)
@@ -166,6 +165,15 @@ def _middle(buckets: Ints) -> Doubles:
     middle = np.where(buckets == 0, 0.0, np.sign(buckets) * middle)
     middle = np.where(size == _INFINITE, np.copysign(np.inf, buckets), middle)
     return np.where(buckets == _NAN, np.nan, middle)
+
+
+def _coded(values: pa.Array) -> tuple[pa.Array, Ints]:
+    """Return the different values in their order, so that a list has one form, and the place of each value there."""
+    coded = values.dictionary_encode()
+    order: Ints = pc.sort_indices(coded.dictionary).to_numpy().astype(np.int64)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return coded.dictionary.take(pa.array(order)), rank[values_of(coded.indices)]
 
 
 def _without_nulls(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
