@@ -8,14 +8,17 @@ from typing import ClassVar
 
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.nodes import QuarantineNode, SideNode
+from penstock.graph.policies import Accumulation
 from penstock.graph.source_location import job_error
 from penstock.graph.specs.time_windows import WindowSpec
 from penstock.graph.steps import GraphView, Reads, StepNode, need_quarantine
 from penstock.graph.windows import EventWindow, LateTo
 
-__all__ = ["ASIDE_OUTLET", "Session", "SessionWindow", "SessionWindows"]
+__all__ = ["ASIDE_OUTLET", "LONGEST_GAP", "Session", "SessionWindow", "SessionWindows"]
 
 ASIDE_OUTLET = "quarantine"
+LONGEST_GAP = 2**61
+"""In microseconds: event times are within 2**62 of 1970, and the end of a session must fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +33,13 @@ class SessionWindow(EventWindow):
     def __post_init__(self) -> None:
         """Raise JobError for revisions, which sessions do not have."""
         EventWindow.__post_init__(self)
-        if self.has_panes:
+        if self.has_panes or self.accumulation is Accumulation.DISCARDING:
             raise job_error("a session is emitted once, and late rows do not revise it: use drop_late() or late_to(…)")
+        if isinstance(self.gap, int) and self.gap > LONGEST_GAP:
+            raise job_error(
+                f"the gap of a session is {Duration(self.gap)}, and its end would be beyond time: the longest is "
+                f"{Duration(LONGEST_GAP)}"
+            )
 
 
 def Session(gap: Duration | str) -> SessionWindow:

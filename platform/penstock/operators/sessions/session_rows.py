@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import BadExpression, JobError
 from penstock.graph.policies import LatenessRule
-from penstock.graph.specs.session_windows import ASIDE_OUTLET, SessionWindow, SessionWindows
+from penstock.graph.specs.session_windows import ASIDE_OUTLET, LONGEST_GAP, SessionWindow, SessionWindows
 from penstock.graph.windows import LateTo
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.columns import column_array, integers
@@ -105,7 +105,7 @@ class SessionSide:
         if pa.types.is_duration(column.type):
             column = column.cast(pa.duration("us"))
         gaps: Ints = column.cast(pa.int64()).fill_null(0).to_numpy()
-        return np.where(gaps > FARTHEST // 2, 0, gaps)
+        return np.where(gaps > LONGEST_GAP, 0, gaps)
 
     def _quarantined(self, rows: RowsOfBranch) -> pa.Table:
         table = rows.table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import Job, agg, seconds
+from penstock import Job, agg, days, seconds
 from penstock.errors import JobError, MissingLatePolicy, MissingSink
 from penstock.graph.job import Stream
 from penstock.graph.specs.session_windows import Session
@@ -21,9 +21,9 @@ def rows(job: Job) -> Stream:
     )
 
 
-@pytest.mark.parametrize("gap", [seconds(0), seconds(-1), 5, " ", None], ids=repr)
+@pytest.mark.parametrize("gap", [seconds(0), seconds(-1), 5, " ", None, days(100_000_000)], ids=repr)
 def test_a_gap_that_is_none_is_refused(gap):
-    """3: a gap has a unit and is above 0."""
+    """3: a gap has a unit, is above 0, and ends within time: 64 bits of microseconds."""
     with pytest.raises(JobError):
         Session(gap)
 
@@ -44,6 +44,8 @@ def test_a_session_is_not_revised():
     """2.6: update_late would promise what a session does not do."""
     with pytest.raises(JobError, match="emitted once"):
         Session(seconds(1)).update_late(within=seconds(5), then=drop_late())
+    with pytest.raises(JobError, match="emitted once"):
+        Session(seconds(1)).drop_late().discarding()
 
 
 def test_what_a_session_lacks_is_refused():
