@@ -16,8 +16,6 @@ from penstock.graph.windows import REVISION
 
 __all__ = ["refuse_misread_revisions", "revising_above", "use_of_revisions"]
 
-_BOUNDS = frozenset({"window_start", "window_end"})
-
 
 def revising_above(node: Node) -> Iterator[StepNode]:
     """Yield the steps whose revisions a node reads; each once."""
@@ -44,7 +42,7 @@ def refuse_misread_revisions(nodes: Iterable[Node]) -> None:
             if isinstance(node, StepNode) and node.spec.of_revisions(node, panes) is None:
                 why = "would take each of them for a new row"
             elif isinstance(node, SinkNode):
-                why = _wrong_keys(node, panes)
+                why = _wrong_keys(node, panes, above.spec.window_columns)
             if why is not None:
                 raise RevisionsMisread(
                     f"{_named(node)} reads revisions of window {above.name!r}, {panes.value}, and {why}",
@@ -76,14 +74,14 @@ def _named(node: Node) -> str:
     return f"sink {node.name!r}" if isinstance(node, SinkNode) else type(node).__name__
 
 
-def _wrong_keys(node: SinkNode, panes: Accumulation) -> str | None:
+def _wrong_keys(node: SinkNode, panes: Accumulation, window_columns: frozenset[str]) -> str | None:
     """Return why a sink that replaces rows by their keys would lose some, None where it would not."""
     keys = _keys(node)
-    if not keys or REVISION in keys:
+    if not keys:
         return None
-    if panes is Accumulation.DISCARDING:
+    if panes is Accumulation.DISCARDING and REVISION not in keys:
         return f"would replace a pane by the rows that came after it; add {REVISION!r} to its keys"
-    if _named_as_emitted(node) and _BOUNDS.isdisjoint(keys):
+    if _named_as_emitted(node) and window_columns.isdisjoint(keys):
         return "would replace a window by a revision of an older one; add 'window_end' to its keys"
     return None
 

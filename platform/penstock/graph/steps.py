@@ -145,6 +145,11 @@ class StepSpec(ABC):
         """Return the content of rows that revise others that the step has emitted, None where it never revises."""
         return None
 
+    @property
+    def window_columns(self) -> frozenset[str]:
+        """Return the columns of its output of which each tells its windows apart; none where it makes no windows."""
+        return frozenset()
+
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return in words what it makes of revisions that it reads; None refuses the graph."""
         return None

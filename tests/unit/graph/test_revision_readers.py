@@ -11,9 +11,10 @@ from penstock.errors import JobError, RevisionsMisread
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import Delta, MemorySink, Mode
 from penstock.sources import MemorySource
-from penstock.windows import Tumbling, drop_late, late_to
+from penstock.windows import Cumulative, Tumbling, drop_late, late_to
 
 REVISING = Tumbling(seconds(10)).update_late(within=minutes(1), then=drop_late())
+GROWING = Cumulative(seconds(10), step=seconds(5)).update_late(within=minutes(1), then=drop_late())
 
 
 class Table(MemorySink):
@@ -120,9 +121,11 @@ def test_explain_says_how_revisions_reach_a_sink(keys, spec, words: str) -> None
     ("keys", "spec", "problem", "more"),
     [
         (["k"], REVISING, "a revision of an older one; add 'window_end'", "window_end"),
+        (["k", "window_start"], GROWING, "a revision of an older one; add 'window_end'", "window_end"),
+        (["k", "_revision"], REVISING.discarding(), "a revision of an older one; add 'window_end'", "window_end"),
         (["k", "window_end"], REVISING.discarding(), "the rows that came after it; add '_revision'", "_revision"),
     ],
-    ids=["without bounds", "of panes"],
+    ids=["without bounds", "windows of one start", "panes without bounds", "of panes"],
 )
 def test_a_sink_by_keys_that_would_lose_rows_is_refused(keys, spec, problem: str, more: str, tmp_path: Path) -> None:
     """Issue 20.7: `Delta(mode=UPSERT)` keeps the newest by key and window, and no less; the error says what to add."""

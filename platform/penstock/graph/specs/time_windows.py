@@ -58,6 +58,11 @@ class WindowSpec(StepSpec):
         """Return the content of its panes, None where each window is emitted once."""
         return self.window.accumulation if self.window.has_panes else None
 
+    @property
+    def window_columns(self) -> frozenset[str]:
+        """Return both bounds, of which either is that of one window only."""
+        return frozenset({"window_start", "window_end"})
+
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that panes add up; those that contain the one before do not, and are refused."""
         if panes is Accumulation.ACCUMULATING:
@@ -108,6 +113,12 @@ class TimeWindows(WindowSpec):
         "counted": ("merged",),
     }
     before_shuffle: ClassVar[frozenset[str]] = frozenset({LATE_OUTLET})
+
+    @property
+    def window_columns(self) -> frozenset[str]:
+        """Return both bounds, or the end alone where windows of one start grow."""
+        growing = self.window.extent is Extent.GROWING
+        return frozenset({"window_end"} if growing else {"window_start", "window_end"})
 
     def settings(self) -> Mapping[str, str]:
         """Return what becomes of late rows, and which rows are."""
