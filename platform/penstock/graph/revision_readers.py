@@ -58,6 +58,8 @@ def use_of_revisions(node: Node) -> str | None:
         return None
     if isinstance(node, StepNode):
         return node.spec.of_revisions(node, panes)
+    if isinstance(node, FilterNode) and panes is Accumulation.ACCUMULATING:
+        return "where it drops a revision the one before stays the newest"
     if isinstance(node, CheckNode):
         return "revisions are judged with the rows of their window in the same batch"
     if isinstance(node, SinkNode):

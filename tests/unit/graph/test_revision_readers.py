@@ -116,6 +116,15 @@ def test_explain_says_how_revisions_reach_a_sink(keys, spec, words: str) -> None
     assert said(job, "sink out").endswith(words)
 
 
+def test_explain_says_that_a_filter_may_drop_the_newest_revision() -> None:
+    """Issue 20.7: a predicate of a result lets the row before stay the newest; panes have none before."""
+    for spec, words in ((REVISING, "where it drops a revision the one before stays the newest"), (None, "")):
+        job, out = job_of(spec or REVISING.discarding())
+        out.filter("n > 1").write("out", MemorySink())
+        assert words in said(job, "filter")
+        assert bool(words) == ("stays the newest" in said(job, "filter"))
+
+
 @pytest.mark.remedy("PEN-JOB-021")
 @pytest.mark.parametrize(
     ("keys", "spec", "problem", "more"),
