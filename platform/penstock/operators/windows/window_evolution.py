@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.graph.aggregates import AggregateKind
 from penstock.graph.durations import Duration
 from penstock.graph.windows import Extent, TimeWindow
 from penstock.operators.aggregates import AggregatePlan
@@ -26,6 +27,9 @@ from penstock.operators.windows.stored_partials import StoredPartials
 
 __all__ = ["changed_windows", "kept_now", "names_in", "reads", "window_in"]
 
+_OF_VALUES = (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT)
+_OF = " of "
+"""What precedes, in a layout, the type of the values that are counted."""
 _LAYOUT = re.compile(
     r"\[(.*?)\] (.*) in (growing )?windows of (\d+) us every (\d+) us from (-?\d+)(?: until (\d+) us after their end)?",
     re.DOTALL,
@@ -33,8 +37,10 @@ _LAYOUT = re.compile(
 
 
 def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
-    """Return each aggregate and the type of its result, in words."""
-    return [(f"{a.kind.value}({plain_sql(a.expression or '')})", str(a.result)) for a in plan.aggregates]
+    """Return each aggregate and the type of its result, in words. One that counts values has their type as well."""
+    results = (f"{a.result}{_OF}{a.given}" if a.kind in _OF_VALUES else str(a.result) for a in plan.aggregates)
+    names = (f"{a.kind.value}({plain_sql(a.expression or '')})" for a in plan.aggregates)
+    return list(zip(names, results, strict=True))
 
 
 def names_in(layout: str) -> dict[str, str]:
@@ -77,12 +83,22 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
     was_kept, is_kept = (Duration(int(layout[7] or 0)) for layout in (old, new))
     if is_kept.micros > was_kept.micros or bool(is_kept.micros) != bool(was_kept.micros):
         refused.append(f"its allowed lateness was {was_kept} and is {is_kept}, and windows are forgotten already")
-    refused += _unfit(read, stored)
+    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(old[2])]
+    refused += _other_values(dict(before), read.layout.plan) or _unfit(read, stored)
     if refused:
         return Evolution(refused=tuple(refused))
     sooner = [f"windows are forgotten {is_kept} after their end, not {was_kept}"] if is_kept != was_kept else []
-    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(old[2])]
     return Evolution(accepted=(*sooner, *_aggregates(before, read, stored)))
+
+
+def _other_values(before: Mapping[str, str], plan: AggregatePlan) -> list[str]:
+    """Return the aggregates that counted values of another type, which none of today's would be known as."""
+    refused = []
+    for aggregate, result in dict(kept_now(plan)).items():
+        was, now = before.get(aggregate, result).partition(_OF)[2], result.partition(_OF)[2]
+        if was != now:
+            refused.append(f"{aggregate} counted values of {was}, and is to count those of {now}")
+    return refused
 
 
 def _unfit(read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:

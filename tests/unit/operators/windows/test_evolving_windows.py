@@ -14,12 +14,15 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import agg
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import HASHED, MAIN, TIME, StepFacts
+from penstock.operators.schema_evolution import Evolution
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
+from penstock.operators.windows.window_step import WindowStepWork
 from penstock.runtime.tasks.partition_state import main_table
 from penstock.state.full_compaction import fold
 from penstock.state.references import segment_name
@@ -38,6 +41,7 @@ COLUMNS = {"i": ("i", pa.int64()), "j": ("j", pa.int64()), "d": ("d", pa.float64
 EXACT = ["count()", "count(i)", "sum(i)", "sum(j)", f"sum({AS_DECIMAL})", "count(n)", "sum(n)"]
 INEXACT = [
     *("sum(d)", "mean(d)", "mean(i)", "mean(n)", "count(d)", "min(i)", "max(d)", "var_pop(d)", "stddev_samp(d)"),
+    *("count_distinct(n)", "approx_count_distinct(i)"),
     *("first(i)", "first(j)", "first(n)", "last(i)", "last(d)", "last(n)", f"sum({AS_DOUBLE})", "mean(j)"),
 ]
 
@@ -124,6 +128,8 @@ RESULTS = {
     AggregateKind.MEAN: lambda values: sum(values) / len(values) if values else None,
     AggregateKind.MIN: lambda values: min(values, default=None),
     AggregateKind.MAX: lambda values: max(values, default=None),
+    AggregateKind.COUNT_DISTINCT: lambda values: len({*values}),
+    AggregateKind.APPROX_COUNT_DISTINCT: lambda values: len({*values}),
     AggregateKind.VAR_POP: lambda values: squares(values) / len(values) if values else None,
     AggregateKind.STDDEV_SAMP: lambda values: (squares(values) / (len(values) - 1)) ** 0.5 if values[1:] else None,
 }
@@ -318,3 +324,27 @@ def test_state_that_never_changed_says_nothing_of_it() -> None:
 def test_an_aggregate_counts_the_rows_since_it_was_added_last(history) -> None:
     """DESIGN 5: whatever is added, dropped, moved and added again, with batches between, in every strategy."""
     run(*history)
+
+
+@pytest.mark.parametrize("kind", [AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT], ids=str)
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [(pa.int32(), pa.int64()), (pa.int64(), pa.string()), (pa.float64(), pa.decimal128(10, 2))],
+    ids=["wider", "text", "decimal"],
+)
+def test_values_of_another_type_are_refused(kind, was, now) -> None:
+    """3.3: the hash of a number depends on its type, so a value of both types would count twice."""
+    before, after = (
+        WindowStepWork(
+            window=TUMBLING,
+            plan=AggregatePlan.build({"n": agg.count(), "x": Aggregate(kind, "v")}, {"x": of}),
+            keys=KEYS,
+        )
+        for of in (was, now)
+    )
+    evolution = after.evolved(before.layout_name, KEYS.names, before.layout.schema)
+    assert evolution.refused == (f"{kind.value}(v) counted values of {was}, and is to count those of {now}",)
+    assert before.evolved(before.layout_name, KEYS.names, before.layout.schema) == Evolution()
+    less = WindowStepWork(window=TUMBLING, plan=AggregatePlan.build({"n": agg.count()}, {}), keys=KEYS)
+    assert after.evolved(less.layout_name, KEYS.names, less.layout.schema).refused == ()
+    assert less.evolved(after.layout_name, KEYS.names, after.layout.schema).refused == ()
