@@ -36,13 +36,19 @@ def rows_by_cast(texts: Sequence[str], schema: pa.Schema) -> Rows:
         if row is not None:  # values of one type make a column
             kinds.setdefault(tuple(type(row.get(name)).__name__ for name in schema.names), []).append(i)
     tables, places = [], list[int]()
-    for at in kinds.values():
+    pending = list(kinds.values())
+    while pending:
+        at = pending.pop()
         try:
             columns = [_column([_member(objects[i], field.name) for i in at], field.type) for field in schema]
             table, misfits, _ = cast_columns(pa.table(columns, names=schema.names), schema, where="a text")
-        except (ConfigError, pa.ArrowException) as why:
-            said = why.what if isinstance(why, ConfigError) else str(why)
-            table, misfits = _nulls(schema, len(at)), pa.array([said] * len(at))
+        # Numbers and texts that no column of Arrow can hold are none of its own errors.
+        except (ConfigError, pa.ArrowException, OverflowError, ValueError) as why:
+            if len(at) > 1:  # some of them may fit
+                pending += [[i] for i in at]
+                continue
+            reason = why.what if isinstance(why, ConfigError) else str(why)
+            table, misfits = _nulls(schema, 1), pa.array([reason])
         tables.append(table)
         places += at
         for i, misfit in zip(at, [None] * len(at) if misfits is None else misfits.to_pylist(), strict=True):
@@ -81,7 +87,12 @@ def _member(row: Mapping[str, Any] | None, name: str) -> Any:
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return values of one type as Arrow has them; where all are null, as nulls of the column's type."""
-    return pa.nulls(len(values), kind) if all(value is None for value in values) else pa.array(values)
+    if all(value is None for value in values):
+        return pa.nulls(len(values), kind)
+    try:
+        return pa.array(values)
+    except OverflowError:  # Arrow takes whole numbers for signed ones
+        return pa.array(values, pa.uint64())
 
 
 def _typed(value: Any, schema: pa.Schema, name: str) -> Any:

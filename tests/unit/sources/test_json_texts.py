@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,22 @@ def test_a_type_that_no_value_can_become_fails_those_rows() -> None:
     rows, errors = rows_by_cast(['{"a": {"b": 1}}', '{"a": 3}'], schema)
     assert rows["a"].to_pylist() == [None, 3]
     assert [error is None for error in errors] == [False, True]
+
+
+@pytest.mark.parametrize("text", ["18446744073709551615", "1" * 40, "-9223372036854775809", '"\\ud800"'])
+def test_a_value_that_arrow_cannot_hold_fails_its_row_alone(text: str) -> None:
+    """A batch that is fixed would fail for ever, as its re-run reads the same texts."""
+    schema = pa.schema([("a", pa.int64())])
+    rows, errors = rows_by_cast([f'{{"a": {text}}}', '{"a": 3}', '{"a": "4"}'], schema)
+    assert rows["a"].to_pylist() == [None, 3, 4]
+    assert [error is None for error in errors] == [False, True, True]
+
+
+def test_a_large_number_without_a_sign_is_read_by_a_corrected_schema() -> None:
+    """Its file had it in a column of such numbers."""
+    schema = pa.schema([("a", pa.decimal128(20, 0))])
+    rows, errors = rows_by_cast(['{"a": 18446744073709551615}'], schema)
+    assert (rows["a"].to_pylist(), errors) == ([Decimal(2**64 - 1)], [None])
 
 
 def test_bytes_are_not_in_json() -> None:
