@@ -80,7 +80,7 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         if not set(value) <= {f.name for f in kind}:
             raise TypeError
         return {f.name: _value(value.get(f.name), f.type) for f in kind}
-    if isinstance(value, bool | np.bool_) and not pa.types.is_boolean(kind):
+    if _has_null_pair(value, kind) or (isinstance(value, bool | np.bool_) and not pa.types.is_boolean(kind)):
         raise TypeError
     if (isinstance(value, bytes) and pa.types.is_string(kind)) or (isinstance(value, str) and pa.types.is_binary(kind)):
         raise TypeError
@@ -97,6 +97,22 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind) and isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     return value
+
+
+def _has_null_pair(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a map has null instead of a pair, at any depth: Arrow ends the process for such a one."""
+    if pa.types.is_map(kind):
+        listed = isinstance(value, list | tuple)
+        if listed and any(pair is None for pair in value):
+            return True
+        pairs = [pair for pair in value if isinstance(pair, list | tuple) and len(pair) == 2] if listed else []  # noqa: PLR2004 - a pair
+        items = value.values() if isinstance(value, Mapping) else [item for _, item in pairs]
+        return any(_has_null_pair(item, kind.item_type) for item in items)
+    if pa.types.is_list(kind) and isinstance(value, list | tuple):
+        return any(_has_null_pair(item, kind.value_type) for item in value)
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
+        return any(_has_null_pair(value.get(field.name), field.type) for field in kind)
+    return False
 
 
 def _would_be_another(value: float, kind: pa.DataType) -> bool:

@@ -191,6 +191,17 @@ def test_no_value_in_a_nested_one_is_bent(bad: Any, good: Any, stored, kind, kep
     assert whole["v"].to_pylist() == [None, None, kept]
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_null_instead_of_a_pair_is_no_map(depth: int) -> None:
+    """At any depth: Arrow would end the process of the receiver, or of the task."""
+    kind, value = pa.map_(pa.string(), pa.int32()), [None]
+    for _ in range(depth):
+        kind, value = pa.map_(pa.string(), pa.list_(kind)), {"a": [value]}
+    table, errors, _ = rows_to_table([{"p": value}, {"p": None}], pa.schema([("p", kind)]))
+    assert table["p"].to_pylist() == [None, None]
+    assert [error is None for error in errors.to_pylist()] == [False, True]
+
+
 def test_no_rows_make_an_empty_table() -> None:
     """An empty chunk has the schema."""
     table, errors, raw = rows_to_table([], SCHEMA)
