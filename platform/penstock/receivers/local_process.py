@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -57,9 +58,12 @@ class LocalProcess:
     """
 
     def __init__(self, order: ReceiverOrder) -> None:
+        data = io.BytesIO()
+        write_order(order, data)  # it fails where the receiver cannot be pickled: then there is no process to end
         self._process = opened(stdout=subprocess.PIPE, own_group=True)
         with suppress(BrokenPipeError):  # then its end tells why
-            write_order(order, self._input)
+            self._input.write(data.getvalue())
+            self._input.flush()
 
     @property
     def pid(self) -> int | None:
@@ -80,8 +84,9 @@ class LocalProcess:
     def events(self) -> Iterator[Mapping[str, Any]]:
         """Yield its events."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            yield json.loads(line)
+        with suppress(ValueError):  # half a line of a process that was killed
+            for line in self._process.stdout:
+                yield json.loads(line)
 
     def kill(self) -> None:
         """Kill it."""

@@ -161,8 +161,8 @@ class ReceiverSupervisor:
             began, kept = time.monotonic(), self._kept
             try:
                 error = self._once()
-            except (PenstockError, OSError) as why:  # of the store, or no process can be started
-                error = str(why)
+            except Exception as why:  # noqa: BLE001 - of the store, of Spark, of an order that cannot be pickled
+                error = str(why) if isinstance(why, PenstockError | OSError) else f"{type(why).__name__}: {why}"
             if self._stopping.is_set():
                 break
             worked = time.monotonic() - began > _HEALTHY and self._kept > kept

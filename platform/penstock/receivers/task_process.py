@@ -61,9 +61,9 @@ class TaskProcess:
         self._waiting: list[bytes] = []
         self._is_over = threading.Event()
         self._error: BaseException | None = None
-        self._server = socket.create_server((bind, 0), family=socket.AF_INET6 if ":" in bind else socket.AF_INET)
         data = io.BytesIO()
-        write_order(order, data)
+        write_order(order, data)  # before there is anything to close: it fails where the receiver cannot be pickled
+        self._server = socket.create_server((bind, 0), family=socket.AF_INET6 if ":" in bind else socket.AF_INET)
         task = ReceiverTask(data.getvalue(), host, self._server.getsockname()[1], self._secret)
         self._thread = threading.Thread(target=self._ran, args=[run, task], name="penstock-task", daemon=True)
         self._thread.start()

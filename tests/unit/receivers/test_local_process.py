@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from pushing import Counting
 from received_blocks import order_at
 
+from penstock.receivers import local_process
 from penstock.receivers.local_process import LocalProcess
 
 pytestmark = pytest.mark.slow
@@ -37,3 +39,17 @@ def test_a_process_that_is_killed_says_nothing(tmp_path: Path) -> None:
     process.kill()
     assert "ended" not in [event["event"] for event in process.events()]
     assert process.close() == "its process ended with -9, and said nothing"
+
+
+@pytest.mark.fault("F47")
+def test_half_an_event_of_a_killed_process_is_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long error does not fit into the pipe at once."""
+
+    def opened(**_: object) -> subprocess.Popen[bytes]:
+        script = 'printf \'{"event": "started"}\\n{"event": "err\''
+        return subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(local_process, "opened", opened)
+    process = LocalProcess(order_at(tmp_path / "job", Counting(3)))
+    assert [*process.events()] == [{"event": "started"}]
+    process.close()

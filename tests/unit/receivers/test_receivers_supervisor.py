@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -146,6 +147,16 @@ def test_a_rate_holds_a_receiver_up(start: Start) -> None:
     assert run.rows() == []
     run.supervisor.limit(100.0)
     assert until(run.rows) == [*range(5)]
+
+
+def test_a_receiver_that_cannot_be_pickled_is_shown_and_tried_again(start: Start) -> None:
+    """Its thread survives whatever a start raises: a job that receives nothing must not look as if it did."""
+    receiver = Counting(1)
+    receiver.lock = threading.Lock()  # type: ignore[attr-defined]
+    run = start(receiver)
+    until(lambda: run.state.restarts >= 2)
+    assert "TypeError: cannot pickle" in str(run.state.error)
+    assert run.supervisor.pid is None
 
 
 def test_pauses_grow_up_to_half_a_minute() -> None:
