@@ -101,6 +101,7 @@ class BlockBuffer:
         if size > MOST_BYTES:
             raise RowsTooLarge(f"{rows.num_rows:,} rows have {size:,} bytes, and a block has {MOST_BYTES:,} at most")
         done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # who gives up on one must not end the thread that answers all
         with self._changed:
             while (wait := self._held_up(size)) > 0:
                 self._changed.wait(None if math.isinf(wait) else wait)

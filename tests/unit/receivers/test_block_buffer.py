@@ -71,6 +71,15 @@ def test_a_block_is_cut_by_size_and_acknowledged_when_it_is_written(running: Blo
     assert disk.blocks == [[*range(10)]]
 
 
+def test_who_gives_up_on_rows_ends_no_receiver(running: BlockBuffer, disk: Disk) -> None:
+    """The end of an asyncio task cancels the future that it awaits, and the rows of others are in the same block."""
+    given_up, other = running.put(numbers(*range(5))), running.put(numbers(*range(5, 10)))
+    given_up.cancel()
+    other.result(20)
+    running.put(numbers(*range(10, 20))).result(20)
+    assert disk.blocks == [[*range(10)], [*range(10, 20)]]
+
+
 def test_a_block_is_cut_by_time(disk: Disk) -> None:
     """One row alone waits for no other for ever."""
     buffer = BlockBuffer(disk.write, interval=0.01, most=1_000)
