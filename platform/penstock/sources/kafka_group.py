@@ -27,6 +27,8 @@ _LAST_SECONDS = 1.0
 _PIECE = 0.01
 _WRITING = {
     "enable.auto.commit": False,
+    # Of the newer protocol the brokers set the times below, and librdkafka refuses them.
+    "group.protocol": "classic",
     # As long as this an offset waits for the group's coordinator, and with it the end of the process.
     "session.timeout.ms": 2_000,
     "heartbeat.interval.ms": 1_000,
@@ -57,27 +59,31 @@ class GroupOffsets:
         """Have the group's offsets be these soon; nobody waits for the brokers."""
         self._wanted = offsets
         if self._wanted:
-            self._hear(0)
-            self._send()
+            self._follow(0)
 
     def end(self) -> None:
         """Wait for a second at most until the brokers have the newest offsets: no batch will write them again."""
         last = time.monotonic() + _LAST_SECONDS
         while self._wanted and not self._is_warned and time.monotonic() < last:
-            self._hear(_PIECE)
+            self._follow(_PIECE)
+
+    def _follow(self, seconds: float) -> None:
+        """Take answers, and send what is wanted; where librdkafka refuses that, the job continues without its group."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._hear(seconds)
             self._send()
+        except KafkaException as why:
+            self._warn(why.args[0])
 
     def _send(self) -> None:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         if self._sent is not None or not self._wanted:
             return
-        try:
-            self._opened().commit(offsets=[TopicPartition(*at, offset) for at, offset in self._wanted.items()])
-        except KafkaException as why:
-            self._warn(why.args[0])
-        else:
-            self._sent = self._wanted
+        self._opened().commit(offsets=[TopicPartition(*at, offset) for at, offset in self._wanted.items()])
+        self._sent = self._wanted
 
     def _hear(self, seconds: float) -> None:
         """Take the answer to what was sent, if it comes within this time."""
