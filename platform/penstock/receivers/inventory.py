@@ -75,7 +75,9 @@ def inventory_of(log: BlockLog, start: Place | None) -> BlockInventory:
                 inventory.blocks += 1
                 inventory.size += result
     last = {place.epoch: place for place in listed}
-    inventory.unneeded = sum(place < start and place != last[place.epoch] for place in listed)
+    inventory.unneeded = sum(
+        place < start and (place.epoch == start.epoch or place != last[place.epoch]) for place in listed
+    )
     for place in listed:
         if place >= start and place not in reached:
             what = f"block {place.number:,} of epoch {place.epoch} of {log.receiver} follows the end of its epoch"

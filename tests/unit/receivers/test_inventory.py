@@ -37,6 +37,12 @@ def test_what_is_whole_is_counted(log: BlockLog) -> None:
     assert [each.receiver for each in logs_in(log.store)] == ["s-0"]
 
 
+@pytest.mark.parametrize("start", [Place(1, 2), Place(1, 4), Place(2, 4), Place(2, 7)], ids=str)
+def test_the_next_sweep_deletes_what_is_not_needed(log: BlockLog, start: Place) -> None:
+    """All of it, also where every block of the newest epoch is read, and none of the seals."""
+    assert inventory_of(log, start).unneeded == log.sweep(start)
+
+
 def test_a_receiver_that_never_ran_has_nothing(tmp_path: Path) -> None:
     """And no fault."""
     log = Pushed(tmp_path / "job", receivers=0).log(0)
