@@ -25,16 +25,14 @@ def find_version(folder: OutputFolder, target: Target) -> int | None:
     were deleted by a later restore.
     """
     since = False
+    for manifest in _releases(folder, target, kept=True):  # of batches that the target has
+        _refuse_deleted(manifest, target, last=None)
     for manifest, whole in _affected(folder, target):
         last = -1 if whole or target.batch is None else target.batch
-        truncations, entries = manifest.truncations(), manifest.entries()
-        for batch, files in entries.items():
-            of = next((known for known in truncations if known.has(batch)), None)
-            if of is None:
-                since |= batch > last and bool(files)
-            elif batch <= last and files and of.slot > target.slot:
-                problem = f"a later restore has taken batch {batch} back, and deleted its files"
-                raise CannotTruncate(problem, where=folder.root)
+        truncations = manifest.truncations()
+        for batch, files in manifest.entries().items():
+            since |= batch > last and bool(files) and not any(known.has(batch) for known in truncations)
+        _refuse_deleted(manifest, target, last=last)
     return (target.batch or 0) if since else None
 
 
@@ -72,11 +70,27 @@ def _delete(folder: OutputFolder, manifest: Manifest) -> None:
                 folder.delete(str(file["path"]))
 
 
+def _refuse_deleted(manifest: Manifest, target: Target, *, last: int | None) -> None:
+    """Raise CannotTruncate where a later restore has deleted files of batches up to `last`, None for all."""
+    truncations = manifest.truncations()
+    for batch, files in manifest.entries().items():
+        of = next((known for known in truncations if known.has(batch)), None)
+        if of is not None and files and of.slot > target.slot and (last is None or batch <= last):
+            problem = f"a later restore has taken batch {batch} back, and deleted its files"
+            raise CannotTruncate(problem, where=manifest.folder.root)
+
+
 def _affected(folder: OutputFolder, target: Target) -> Iterator[tuple[Manifest, bool]]:
     """Yield the releases of held batches that the target did not have, whole, and then the app itself."""
+    for manifest in _releases(folder, target, kept=False):
+        yield manifest, True
+    yield Manifest(folder, target.app), False
+
+
+def _releases(folder: OutputFolder, target: Target, *, kept: bool) -> Iterator[Manifest]:
+    """Yield the releases of held batches that the target has, or of those that it has not."""
     held = f"{target.app}/held/"
     for app in apps_of(folder):
         number = app.removeprefix(held)
-        if app.startswith(held) and number.isdecimal() and not target.has(int(number)):
-            yield Manifest(folder, app), True
-    yield Manifest(folder, target.app), False
+        if app.startswith(held) and number.isdecimal() and target.has(int(number)) is kept:
+            yield Manifest(folder, app)

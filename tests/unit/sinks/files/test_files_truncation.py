@@ -114,6 +114,18 @@ def test_a_restore_to_rows_that_were_deleted_is_refused() -> None:
     assert [batch for batch, _ in shown(folder)] == [0, 1, 4]
 
 
+def test_a_restore_to_a_release_that_was_deleted_is_refused() -> None:
+    """A batch of which all rows were held has no files but those of its release."""
+    folder = Memory()
+    publish(folder, 0)
+    publish(folder, 1, f"{APP}/held/1")
+    put_back(folder, Target(app=APP, batch=0, slot=3), slot=9, newest=1)
+    publish(folder, 2)
+    with pytest.raises(CannotTruncate, match="has taken batch 1 back"):
+        find_version(folder, Target(app=APP, batch=1, slot=7))
+    assert find_version(folder, Target(app=APP, batch=0, slot=3)) == 0
+
+
 def test_a_later_driver_is_never_undone() -> None:
     """Its batch is higher than any that the log knew."""
     folder = Memory()
