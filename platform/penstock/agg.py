@@ -6,12 +6,13 @@ Nulls are left out, as in Spark; an aggregate over nulls only is null, a count o
 
 from __future__ import annotations
 
-from penstock.graph.aggregates import Aggregate, AggregateKind
+from penstock.graph.aggregates import MOST_ITEMS, Aggregate, AggregateKind
 from penstock.graph.source_location import job_error
 
 __all__ = [
     "approx_count_distinct",
     "approx_quantile",
+    "collect",
     "count",
     "count_distinct",
     "first",
@@ -22,6 +23,7 @@ __all__ = [
     "stddev_pop",
     "stddev_samp",
     "sum",
+    "top_k",
     "var_pop",
     "var_samp",
 ]
@@ -107,3 +109,40 @@ def approx_quantile(expression: str, share: float) -> Aggregate:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise job_error(f"the share of agg.approx_quantile is {share!r}; it is a number from 0 to 1")
     return Aggregate(AggregateKind.APPROX_QUANTILE, expression, float(share))
+
+
+def collect(expression: str, *, limit: int) -> Aggregate:
+    """Take all values that are not null, in the order of arrival; an array, empty where there are none.
+
+    Args:
+        expression: The values, of any type.
+        limit: How many values a key may have in one window. More stop the job with AccumulatorTooLarge, and nothing
+            is committed. Another limit applies from the next batch on.
+    """
+    size = _whole(limit, "the limit of agg.collect")
+    return Aggregate(AggregateKind.COLLECT, expression, size=size, shown=f"{expression}, limit={size}")
+
+
+def top_k(expression: str, k: int, *, by: str) -> Aggregate:
+    """Take a value of each of the k rows whose `by` is greatest, greatest first; an array of up to k.
+
+    Of rows with equal `by` those that came first are taken. Rows whose `by` is null are left out, and a null value of
+    another row is not. NaN is greater than every number, as in Spark.
+
+    Args:
+        expression: The values, of any type.
+        k: How many rows are taken. Another k makes another aggregate, which begins with rows that come from then on.
+        by: What is compared: numbers, text, bytes, booleans, dates or times.
+    """
+    size = _whole(k, "the k of agg.top_k")
+    for written in (expression, by):
+        if not isinstance(written, str) or not written.strip():
+            raise job_error(f"agg.top_k needs a column or an expression, not {written!r}")
+    read = f"named_struct('by', {by}, 'value', {expression})"
+    return Aggregate(AggregateKind.TOP_K, read, size=size, shown=f"{expression}, {size}, by={by}")
+
+
+def _whole(size: int, what: str) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MOST_ITEMS:
+        raise job_error(f"{what} is {size!r}; it is a whole number from 1 to {MOST_ITEMS:,}")
+    return size

@@ -33,6 +33,16 @@ class StateRowTooLarge(StateTooLarge):
     remedy = "Keep less for one key, or raise `state_row` in [limits] of the configuration."
 
 
+class AccumulatorTooLarge(StateTooLarge):
+    """An aggregate of one key and window keeps more rows than its limit."""
+
+    code = "PEN-STA-009"
+    remedy = (
+        "Raise the limit of agg.collect, take shorter windows, or keep what is needed with agg.top_k. Nothing was "
+        "committed, and the batch is re-run."
+    )
+
+
 class NondeterministicStep(StateError):
     """Two attempts of one task gave different results."""
 

@@ -7,7 +7,10 @@ from enum import Enum
 
 from penstock.graph.source_location import job_error
 
-__all__ = ["Aggregate", "AggregateKind"]
+__all__ = ["MOST_ITEMS", "Aggregate", "AggregateKind"]
+
+MOST_ITEMS = 1_000_000
+"""The greatest limit of what keeps rows of a window one by one."""
 
 
 class AggregateKind(Enum):
@@ -27,6 +30,8 @@ class AggregateKind(Enum):
     COUNT_DISTINCT = "count_distinct"
     APPROX_COUNT_DISTINCT = "approx_count_distinct"
     APPROX_QUANTILE = "approx_quantile"
+    COLLECT = "collect"
+    TOP_K = "top_k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +39,27 @@ class Aggregate:
     """One aggregate: its kind and the Spark SQL expression it reads, None for count of rows.
 
     `share` is the one of APPROX_QUANTILE, from 0 to 1. It is no part of what the state keeps.
+    `size` is the limit of COLLECT, and how many rows TOP_K keeps. `shown` is what `explain` says, where the expression
+    is not what the job has written: TOP_K reads a struct of `by` and `value`.
     """
 
     kind: AggregateKind
     expression: str | None = None
     share: float | None = None
+    size: int | None = None
+    shown: str | None = None
 
     def __str__(self) -> str:
         """Return it as `explain` says it."""
+        if self.shown is not None:
+            return f"{self.kind.value}({self.shown})"
         share = "" if self.share is None else f", {self.share:g}"
         return f"{self.kind.value}({self.expression or ''}{share})"
+
+    @property
+    def label(self) -> str | None:
+        """Return what tells its partials from those of others of its kind; the greatest 3 are not those of 5."""
+        return f"{self.expression}, {self.size}" if self.kind is AggregateKind.TOP_K else self.expression
 
     def __post_init__(self) -> None:
         counts = self.kind is AggregateKind.COUNT

@@ -45,6 +45,8 @@ class Expected:
             if self.squared:
                 return abs(actual**2 - self.value**2) <= self.slack
             return abs(actual - self.value) <= self.slack
+        if isinstance(self.value, list) and isinstance(actual, list):
+            return list(map(_comparable, actual)) == list(map(_comparable, self.value))
         return type(actual) is type(self.value) and bool(actual == self.value)
 
 
@@ -194,6 +196,13 @@ def _aggregate(spec: Aggregate, rows: Sequence[Row], time: Callable[[Row], int])
     everything = [row[spec.expression] for row in sorted(rows, key=time)]
     if spec.kind in (AggregateKind.FIRST, AggregateKind.LAST):
         return Expected(everything[0 if spec.kind is AggregateKind.FIRST else -1])
+    if spec.size is not None:
+        everything = [row[spec.expression] for row in rows]
+        return Expected(_kept(everything, spec.size, top=spec.kind is AggregateKind.TOP_K))
+    return _number(spec, everything)
+
+
+def _number(spec: Aggregate, everything: Sequence[Any]) -> Expected:
     values = [value for value in everything if value is not None]
     match spec.kind:
         case AggregateKind.COUNT | AggregateKind.COUNT_DISTINCT | AggregateKind.APPROX_COUNT_DISTINCT:
@@ -208,6 +217,18 @@ def _aggregate(spec: Aggregate, rows: Sequence[Row], time: Callable[[Row], int])
             return Expected(max(values, key=_order, default=None))
     quantile = spec.kind is AggregateKind.APPROX_QUANTILE
     return _quantile(list(map(float, values)), spec.share or 0.0) if quantile else _spread(values, spec.kind)
+
+
+def _kept(values: Sequence[Any], size: int, *, top: bool) -> list[Any]:
+    """Return the values that a list has; those of `top` are dicts of `by` and `value`."""
+    if top:
+        counted = [value for value in values if value["by"] is not None]
+        # A reversed sort of Python's is stable too.
+        return [value["value"] for value in sorted(counted, key=lambda v: _order(v["by"]), reverse=True)[:size]]
+    kept = [value for value in values if value is not None]
+    if len(kept) > size:
+        raise OverflowError(len(kept))
+    return kept
 
 
 def _order(value: Any) -> Any:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock.operators.aggregates.cells import Cell, Partials, Rows, as_arrow, valid_mask, values_of
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["Extreme", "has_order"]
+__all__ = ["Extreme", "has_order", "ranks_of"]
 
 _MAGNITUDE = np.int64(2**63 - 1)
 
@@ -47,13 +47,7 @@ class Extreme(Cell):
         if _is_numeric(self.kind):
             best, missing = self._best(_ranks(column), valid, ids, groups)
             return _unranked(best, missing, self.kind)
-        coded = column.dictionary_encode()
-        words = coded.dictionary
-        order = pc.sort_indices(words)
-        rank = np.empty(len(words), dtype=np.int64)
-        rank[order.to_numpy()] = np.arange(len(words))
-        codes = values_of(coded.indices)
-        ranks = rank[codes] if len(words) else np.zeros(len(codes), dtype=np.int64)
+        ranks, words, order = _ranks_of_words(column)
         best, missing = self._best(ranks, valid, ids, groups)
         return words.take(order.take(pa.array(np.where(missing, 0, best), mask=missing)))
 
@@ -66,6 +60,22 @@ class Extreme(Cell):
         missing = np.ones(groups, dtype=np.bool_)
         missing[ids] = False
         return best, missing
+
+
+def ranks_of(column: pa.Array) -> Ints:
+    """Return integers in the order of the values, of a type that `has_order`; the item of a null is anything."""
+    return _ranks(column) if _is_numeric(column.type) else _ranks_of_words(column)[0]
+
+
+def _ranks_of_words(column: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
+    """Return the rank of each value among the different ones, these, and their order."""
+    coded = column.dictionary_encode()
+    words = coded.dictionary
+    order = pc.sort_indices(words)
+    rank = np.empty(len(words), dtype=np.int64)
+    rank[order.to_numpy()] = np.arange(len(words))
+    codes = values_of(coded.indices)
+    return (rank[codes] if len(words) else np.zeros(len(codes), dtype=np.int64)), words, order
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

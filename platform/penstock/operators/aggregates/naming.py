@@ -45,6 +45,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "count_distinct": ("tally",),
     "approx_count_distinct": ("hashes",),
     "approx_quantile": ("buckets",),
+    "collect": ("items",),
+    "top_k": ("top",),
     "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
     "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
 }

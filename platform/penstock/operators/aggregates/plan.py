@@ -26,6 +26,7 @@ from penstock.operators.aggregates.cells import (
 )
 from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
+from penstock.operators.aggregates.items import Items, TopItems, all_nullable, values_of_items
 from penstock.operators.aggregates.naming import PARTS, cell_of, partial_name, plain_sql
 from penstock.operators.aggregates.tallies import (
     Buckets,
@@ -86,6 +87,10 @@ class BoundAggregate:
     result: pa.DataType
     columns: tuple[str, ...]
     share: float | None = None
+    size: int | None = None
+    label: str | None = None
+    """The expression, with what else tells its partials apart."""
+    shown: str = ""
 
     @property
     def exact_inverse(self) -> bool:
@@ -96,7 +101,13 @@ class BoundAggregate:
     def compute(self, partials: Partials) -> pa.Array:
         """Compute the results, one a group."""
         columns = [partials[column] for column in self.columns]
-        label = _described(self.name, self.kind, self.expression)
+        label = f"{self.name} = {self.shown}"
+        if self.size is not None:
+            top = self.kind is AggregateKind.TOP_K
+            return values_of_items(columns[0], self.result, self.size, top=top, what=label)
+        return _OF_ONE[self.kind](columns[0]) if self.kind in _OF_ONE else self._number(columns, label)
+
+    def _number(self, columns: Sequence[Column], label: str) -> pa.Array:
         match self.kind:
             case AggregateKind.SUM if pa.types.is_decimal(self.result):
                 return results.sum_of_decimals(columns[0], columns[1], self.result, what=label)
@@ -108,8 +119,6 @@ class BoundAggregate:
                 return results.mean_of_decimals(columns[0], columns[1], self.result, what=label)
             case AggregateKind.MEAN:
                 return results.mean_of_doubles(*columns)
-            case kind if kind in _OF_ONE:
-                return _OF_ONE[kind](columns[0])
             case AggregateKind.APPROX_QUANTILE:
                 assert self.share is not None
                 return quantile(columns[0], self.share)
@@ -138,16 +147,21 @@ class AggregatePlan:
 
     def described(self) -> list[list[str | None]]:
         """Return name, kind, expression and input type of each aggregate, from which `read` makes the same plan."""
-        return [[a.name, a.kind.value, a.expression, _type_text(a.given)] for a in self.aggregates]
+        return [
+            [a.name, a.kind.value, a.expression, _type_text(a.given), *([] if a.size is None else [str(a.size)])]
+            for a in self.aggregates
+        ]
 
     @classmethod
     def read(cls, described: Sequence[Sequence[str | None]]) -> AggregatePlan:
         """Return the plan that `described` gave; raises ValueError and the like for anything else."""
-        aggregates_read = [
-            (str(name), AggregateKind(kind), expression, text) for name, kind, expression, text in described
-        ]
-        aggregates = {name: Aggregate(kind, expression) for name, kind, expression, _ in aggregates_read}
-        return cls.build(aggregates, {name: _type_of(text) for name, *_, text in aggregates_read})
+        aggregates: dict[str, Aggregate] = {}
+        types: dict[str, pa.DataType | None] = {}
+        for name, kind, expression, text, *sizes in described:
+            size = int(sizes[0]) if sizes and sizes[0] is not None else None
+            aggregates[str(name)] = Aggregate(AggregateKind(kind), expression, size=size)
+            types[str(name)] = _type_of(text)
+        return cls.build(aggregates, types)
 
     @property
     def result_fields(self) -> tuple[pa.Field, ...]:
@@ -161,13 +175,18 @@ class AggregatePlan:
 
     @property
     def needs_order(self) -> bool:
-        """Return whether rows must come with their arrival order (first, last)."""
-        return any(isinstance(cell, Edge) for cell in self.cells)
+        """Return whether rows must come with their arrival order (first, last, collect, top_k)."""
+        return any(isinstance(cell, Edge | Items) for cell in self.cells)
 
     @property
     def positions(self) -> tuple[str, ...]:
         """Return the partials that tell the order of rows of one batch, last in `ORDER`."""
         return tuple(edge.places[-1] for cell in self.cells if isinstance(cell, Edge) for edge in cell.inputs)
+
+    @property
+    def item_lists(self) -> tuple[str, ...]:
+        """Return the partials that are lists of items, each with its place."""
+        return tuple(column for cell in self.cells if isinstance(cell, Items) for column in cell.columns)
 
     def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Aggregate rows into one partial a group; every group has a row.
@@ -232,9 +251,7 @@ class _Planner:
         return AggregatePlan(aggregates=bound, cells=cells, fields=fields)
 
     def _bind(self, name: str, aggregate: Aggregate, input_type: pa.DataType | None) -> BoundAggregate:
-        result = results.result_type(
-            aggregate.kind, input_type, what=_described(name, aggregate.kind, aggregate.expression)
-        )
+        result = results.result_type(aggregate.kind, input_type, what=f"{name} = {aggregate}")
         source = None if aggregate.expression is None else self._input(aggregate.expression)
         return BoundAggregate(
             name=name,
@@ -244,7 +261,10 @@ class _Planner:
             given=input_type,
             result=result,
             share=aggregate.share,
-            columns=(ROWS,) if source is None else self._columns(aggregate.kind, source, input_type, result),
+            size=aggregate.size,
+            label=aggregate.label,
+            shown=str(aggregate),
+            columns=(ROWS,) if source is None else self._columns(aggregate, source, input_type, result),
         )
 
     def _input(self, expression: str) -> str:
@@ -256,11 +276,15 @@ class _Planner:
         return column
 
     def _columns(
-        self, kind: AggregateKind, source: str, input_type: pa.DataType, result: pa.DataType
+        self, aggregate: Aggregate, source: str, input_type: pa.DataType, result: pa.DataType
     ) -> tuple[str, ...]:
         """Return the partials that an aggregate needs, and add the missing cells."""
+        kind = aggregate.kind
         cell = cell_of(kind, str(result))
-        names = tuple(partial_name(part, self.inputs[source]) for part in PARTS[cell])
+        names = tuple(partial_name(part, aggregate.label or "") for part in PARTS[cell])
+        if aggregate.size is not None:
+            self._keep_items(aggregate, Items if kind is AggregateKind.COLLECT else TopItems, names, source, input_type)
+            return names
         if cell in ("first", "last"):
             edge = EdgeInput(source, input_type, names[:-1], names[-1])
             self.edges.setdefault(kind, {}).setdefault(source, edge)
@@ -276,9 +300,14 @@ class _Planner:
         self.cells.setdefault((cell, source), _CELLS[cell](own, source, given))
         return names[::2] if cell == "moments" else names  # a variance needs no mean
 
-
-def _described(name: str, kind: AggregateKind, expression: str | None) -> str:
-    return f"{name} = {kind.value}({expression or ''})"
+    def _keep_items(
+        self, aggregate: Aggregate, made: type[Items], names: tuple[str, ...], source: str, kind: pa.DataType
+    ) -> None:
+        """Add the cell that keeps rows; of two limits of one expression the greater one bounds it."""
+        assert aggregate.size is not None
+        known = self.cells.get((*names, source))
+        most = max(aggregate.size, known.most if isinstance(known, Items) else 0)
+        self.cells[*names, source] = made(names, source, all_nullable(kind), most)
 
 
 def _type_text(kind: pa.DataType | None) -> str | None:

@@ -9,6 +9,7 @@ from penstock.errors import BadExpression, IntegerOverflow
 from penstock.graph.aggregates import AggregateKind
 from penstock.operators.aggregates.cells import DIGITS, Column, Doubles
 from penstock.operators.aggregates.extremes import has_order
+from penstock.operators.aggregates.items import BY, VALUE, all_nullable
 from penstock.operators.aggregates.wide import Wide
 from penstock.state.keys import Bools, Ints
 
@@ -16,6 +17,10 @@ __all__ = ["mean_of_decimals", "result_type", "sum_of_decimals", "sum_of_integer
 
 _INNER_SCALE = 39
 _SAFE_SCALE = 16
+_OF_ALL_TYPES = (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COLLECT)
+_NO_ORDER = dict.fromkeys(
+    (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT), "cannot be compared here"
+)
 _SPREAD = {
     AggregateKind.VAR_POP: (0, False),
     AggregateKind.VAR_SAMP: (1, False),
@@ -29,24 +34,36 @@ def result_type(kind: AggregateKind, given: pa.DataType | None, *, what: str) ->
 
     `what` names the aggregate in a BadExpression, raised where the input has no such aggregate.
     """
-    numeric = given is not None and (
-        pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal128(given)
-    )
     if kind is AggregateKind.COUNT:
         return pa.int64()
     if given is None:
         raise BadExpression(f"{what} has no input")
-    if kind in (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT):
-        if not has_order(given):
-            raise BadExpression(f"{what} reads {given}, whose values cannot be compared here")
-        return pa.int64()
-    if kind in (AggregateKind.FIRST, AggregateKind.LAST):
-        return given
-    if kind in (AggregateKind.MIN, AggregateKind.MAX):
-        if not has_order(given):
-            raise BadExpression(f"{what} reads {given}, whose values have no order here")
-        return given
-    if not numeric:
+    of_values = _type_of_values(kind, given)
+    if of_values is None:
+        return _type_of_numbers(kind, given, what)
+    compared = given.field(BY).type if kind is AggregateKind.TOP_K else given
+    if kind not in _OF_ALL_TYPES and not has_order(compared):
+        verb = "compares" if kind is AggregateKind.TOP_K else "reads"
+        raise BadExpression(f"{what} {verb} {compared}, whose values {_NO_ORDER.get(kind, 'have no order here')}")
+    return of_values
+
+
+def _type_of_values(kind: AggregateKind, given: pa.DataType) -> pa.DataType | None:
+    """Return the type of what is found among values, None for what is computed from numbers."""
+    match kind:
+        case AggregateKind.COUNT_DISTINCT | AggregateKind.APPROX_COUNT_DISTINCT:
+            return pa.int64()
+        case AggregateKind.FIRST | AggregateKind.LAST | AggregateKind.MIN | AggregateKind.MAX:
+            return given
+        case AggregateKind.COLLECT:
+            return pa.list_(all_nullable(given))
+        case AggregateKind.TOP_K:
+            return pa.list_(all_nullable(given.field(VALUE).type))
+    return None
+
+
+def _type_of_numbers(kind: AggregateKind, given: pa.DataType, what: str) -> pa.DataType:
+    if not (pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal128(given)):
         raise BadExpression(f"{what} reads {given}, which is not a number")
     if pa.types.is_decimal128(given) and kind in (AggregateKind.SUM, AggregateKind.MEAN):
         precision, scale = given.precision, given.scale

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.aggregates import AggregatePlan, Rows
+from penstock.operators.aggregates.items import item_positions, with_positions
 from penstock.operators.columns import column_array, integers
 from penstock.operators.protocol import TIME, RowsOfBranch
 from penstock.sources.base import PARTITION
@@ -48,6 +49,10 @@ class PlacedRows:
         for name in plan.positions:
             ranks = partials[name].to_numpy() - 1
             partials = partials.append_column(_BESIDE + name, of_rank.take(pa.array(ranks)))
+        for name in plan.item_lists:
+            arrivals = of_rank.take(pa.array(item_positions(column_array(partials, name)) - 1))
+            offsets = _offsets(partials[name])
+            partials = partials.append_column(_BESIDE + name, pa.ListArray.from_arrays(offsets, arrivals))
         return partials
 
 
@@ -80,14 +85,26 @@ def ranked_together(tables: Sequence[pa.Table], plan: AggregatePlan) -> list[pa.
     The ranks of the map side count from 1 within one task.
     """
     filled = [table for table in tables if table.num_rows]
-    names = [name for name in plan.positions if filled and _BESIDE + name in filled[0].column_names]
-    if not names:
+    known = filled[0].column_names if filled else ()
+    names = [name for name in plan.positions if _BESIDE + name in known]
+    lists = [name for name in plan.item_lists if _BESIDE + name in known]
+    if not names and not lists:
         return list(tables)
     table = pa.concat_tables(filled)
     for name in names:
         ranks = pa.array(arrival_ranks(table[_BESIDE + name]))
         table = table.set_column(table.schema.get_field_index(name), name, ranks).drop_columns([_BESIDE + name])
+    for name in lists:
+        arrivals = pc.list_flatten(column_array(table, _BESIDE + name))
+        items = with_positions(column_array(table, name), arrival_ranks(arrivals))
+        table = table.set_column(table.schema.get_field_index(name), name, items).drop_columns([_BESIDE + name])
     return [table]
+
+
+def _offsets(lists: pa.ChunkedArray) -> pa.Array:
+    """Return where lists begin and end, the first at 0."""
+    lengths = pc.list_value_length(lists).to_numpy()
+    return pa.array(np.r_[0, np.cumsum(lengths)].astype(np.int32))
 
 
 def _order(rows: pa.Table, part: int | str) -> Ints:

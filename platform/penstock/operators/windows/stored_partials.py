@@ -24,6 +24,7 @@ from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
+from penstock.operators.aggregates.items import Items
 from penstock.operators.aggregates.naming import (
     PARTS,
     aggregates_in,
@@ -176,7 +177,7 @@ class StoredPartials:
         for cell in self.layout.plan.cells:
             if wanted.name not in [f.name for f in cell.fields]:
                 continue
-            if isinstance(cell, Extreme | Tally | LeastHashes):
+            if isinstance(cell, Extreme | Items | LeastHashes | Tally):
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
                 if wanted.name in [edge.column for edge in cell.inputs]:
@@ -199,8 +200,9 @@ def _sources_of(plan: AggregatePlan, stored: Container[str]) -> dict[str, tuple[
         if aggregate.expression is None:
             continue
         cell = cell_of(aggregate.kind, str(aggregate.result))
-        names = [partial_name(part, aggregate.expression) for part in PARTS[cell]]
-        for way in _ways(cell, aggregate.expression):
+        label = aggregate.label or aggregate.expression
+        names = [partial_name(part, label) for part in PARTS[cell]]
+        for way in _ways(cell, label):
             if all(name in stored for names_of_part in way for name in names_of_part):
                 sources |= dict(zip(names, way, strict=True))
                 break

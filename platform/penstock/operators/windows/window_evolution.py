@@ -39,7 +39,7 @@ _LAYOUT = re.compile(
 def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
     """Return each aggregate and the type of its result, in words. One that counts values has their type as well."""
     results = (f"{a.result}{_OF}{a.given}" if a.kind in _OF_VALUES else str(a.result) for a in plan.aggregates)
-    names = (f"{a.kind.value}({plain_sql(a.expression or '')})" for a in plan.aggregates)
+    names = (f"{a.kind.value}({plain_sql(a.label or '')})" for a in plan.aggregates)
     return list(zip(names, results, strict=True))
 
 
@@ -118,7 +118,7 @@ def _aggregates(before: list[tuple[str, str]], read: StoredPartials, stored: pa.
     missing = set() if stored is None else read.new
     for (aggregate, result), bound in zip(kept, plan.aggregates, strict=True):
         parts = PARTS[cell_of(bound.kind, result)] if bound.expression else ()
-        own = {partial_name(part, bound.expression or "") for part in parts}
+        own = {partial_name(part, bound.label or "") for part in parts}
         if aggregate not in known and own & missing:
             yield f"{aggregate} is new, and counts the rows that come from now on, in windows that are open as well"
         elif aggregate not in known:

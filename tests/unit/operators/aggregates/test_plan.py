@@ -22,7 +22,7 @@ from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.aggregates.wide import Wide, group_sum
 from penstock.testing.model import WindowModel
 
-KINDS = list(AggregateKind)
+KINDS = [kind for kind in AggregateKind if kind not in (AggregateKind.COLLECT, AggregateKind.TOP_K)]
 ODD = [0.0, -0.0, 1e17, 1e17 + 16, -1e17, float("inf"), float("-inf"), float("nan"), 1e-300, 1.0]
 DOUBLES = st.one_of(st.sampled_from(ODD), st.floats(-1e6, 1e6))
 VALUES = {
@@ -46,7 +46,7 @@ def asked(kind: pa.DataType) -> dict[str, Aggregate]:
     """Return every aggregate that this type has, of the column v."""
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     kinds = KINDS if numeric else (*ORDERED, *DISTINCT)
-    return {"rows": agg.count()} | {
+    return {"rows": agg.count(), "collect": agg.collect("v", limit=25)} | {
         k.value: Aggregate(k, "v", 0.4 if k is AggregateKind.APPROX_QUANTILE else None) for k in kinds
     }
 

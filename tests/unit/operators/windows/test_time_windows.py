@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import agg, seconds
-from penstock.errors import IntegerOverflow, JobError, StateError
+from penstock.errors import AccumulatorTooLarge, IntegerOverflow, JobError, StateError
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.policies import Accumulation, LatenessRule
 from penstock.graph.windows import TimeWindow
@@ -45,7 +45,15 @@ def _both_ways(request):
 
 
 KEYS = pa.schema([("user", pa.string()), ("level", pa.float64())])
-TYPES = {"v": pa.int64(), "d": pa.float64(), "m": pa.decimal128(10, 2), "w": pa.string()}
+TOP = agg.top_k("w", 2, by="d")
+TOP_INPUT = pa.struct([("by", pa.float64()), ("value", pa.string())])
+TYPES = {
+    "v": pa.int64(),
+    "d": pa.float64(),
+    "m": pa.decimal128(10, 2),
+    "w": pa.string(),
+    str(TOP.expression): TOP_INPUT,
+}
 EXACT = {
     "n": agg.count(),
     "some": agg.count("v"),
@@ -67,8 +75,17 @@ ALL = EXACT | {
     "last": agg.last("v"),
     "about": agg.approx_count_distinct("w"),
     "most": agg.approx_quantile("d", 0.9),
+    "all": agg.collect("w", limit=500),
+    "top": TOP,
 }
 ODD = [float("nan"), float("inf"), float("-inf"), 1e17, 1e17 + 16, -1e17, 1.0]
+
+
+def with_top(row: dict) -> dict:
+    """Return a row with what TOP reads."""
+    return row | {TOP.expression: {"by": row["d"], "value": row["w"]}}
+
+
 ROW = st.fixed_dictionaries(
     {
         "user": st.sampled_from(["a", "b", None]),
@@ -79,7 +96,7 @@ ROW = st.fixed_dictionaries(
         "m": st.none() | st.decimals(-999, 999, places=2),
         "w": st.none() | st.sampled_from(["", "x", "é"]),
     }
-)
+).map(with_top)
 
 
 def step_of(window: TimeWindow, aggregates: dict[str, Aggregate], keys: pa.Schema = KEYS) -> WindowStep:
@@ -272,7 +289,7 @@ def long_run(
 
 
 def row(t: int, **values: object) -> dict:
-    return {"user": "a", "level": 0.0, "t": t, "v": 1, "d": 1.0, "m": Decimal(1), "w": "x"} | values
+    return with_top({"user": "a", "level": 0.0, "t": t, "v": 1, "d": 1.0, "m": Decimal(1), "w": "x"} | values)
 
 
 @pytest.mark.sample(5)
@@ -298,6 +315,16 @@ def test_keys_come_and_go(aggregates):
     assert outputs[44] == {}
     engine.memory.compact(sweep=True)
     assert sum(run.num_rows for runs in engine.memory.runs.values() for run in runs) == 0
+
+
+@pytest.mark.sample(2)
+def test_the_limit_of_a_list_is_of_one_window():
+    """Issue 20: slices, blocks and what windows share never count rows that are in no window together."""
+    rows = {n: [row(n)] for n in range(40)}
+    _, outputs = long_run({"all": agg.collect("w", limit=8)}, rows, 45)
+    assert outputs[20][(12, 20, "'a'", "0.0")]["all"] == ["x"] * 8
+    with pytest.raises(AccumulatorTooLarge, match="limit"):
+        long_run({"all": agg.collect("w", limit=7)}, rows, 45)
 
 
 @pytest.mark.slow

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from penstock import agg
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.graph.aggregates import Aggregate
+from penstock.errors import AccumulatorTooLarge
+from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.windows import TimeWindow
-from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.aggregates import AggregatePlan, BoundAggregate
 from penstock.operators.protocol import TIME
 from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
@@ -28,7 +29,7 @@ from penstock.operators.windows.window_step import WindowStepWork
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.state import section_reader
 from penstock.state.writer import Change, Written
-from penstock.testing.model import WindowModel
+from penstock.testing.model import ModelBatch, WindowModel
 from tests.support.slice_disk import Batch, SliceDisk
 from tests.support.window_samples import rows_of_branch
 
@@ -38,10 +39,21 @@ STORED = Path(__file__).parent / "stored_windows"
 KEYS = pa.schema([("k", pa.int64())])
 AGGREGATES = {"n": agg.count(), "total": agg.sum("d"), "low": agg.min("d"), "last": agg.last("d")}
 WINDOW = TimeWindow(size=10, every=1)
+PAIR = pa.struct([("by", pa.float64()), ("value", pa.float64())])
+
+
+def pair_of(row: dict) -> dict:
+    """Return what the greatest of `d` are found by."""
+    return {"by": row["d"] % 1, "value": row["d"]}
+
+
+def type_of(aggregate: Aggregate | BoundAggregate) -> pa.DataType:
+    """Return the type of what an aggregate reads of `d`."""
+    return PAIR if aggregate.kind is AggregateKind.TOP_K else pa.float64()
 
 
 def spec_of(window: TimeWindow = WINDOW, aggregates=AGGREGATES) -> WindowStep:
-    types = {name: None if a.expression is None else pa.float64() for name, a in aggregates.items()}
+    types = {name: None if a.expression is None else type_of(a) for name, a in aggregates.items()}
     return WindowStep(window=window, plan=AggregatePlan.build(aggregates, types), keys=KEYS)
 
 
@@ -52,10 +64,12 @@ def delta(spec: WindowStep, rows: list[dict], batch: int) -> pa.Table:
             "h": pa.array([(row["k"] * 7046029254386353131) % 2**64 - 2**63 for row in rows], pa.int64()),
             TIME: pa.array([row["t"] for row in rows], pa.int64()),
             "d": pa.array([row["d"] for row in rows], pa.float64()),
+            "pair": pa.array([pair_of(row) for row in rows], PAIR),
             "p": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    branch = rows_of_branch(table, ["k"], {a.expression: "d" for a in spec.plan.aggregates if a.expression})
+    read = {a.expression: "pair" if type_of(a) == PAIR else "d" for a in spec.plan.aggregates if a.expression}
+    branch = rows_of_branch(table, ["k"], read)
     return preaggregate(branch, (batch, 0, 0, "p"), plan=spec.plan, window=spec.window)
 
 
@@ -138,6 +152,39 @@ def test_aggregates_are_added_reordered_dropped_and_renamed(change: str, version
             assert all(value.matches(at[place][name]) for name, value in results.items()), place
         for place in at.keys() - since.keys():  # windows whose rows had all come before
             assert [at[place][name] for name in NEW & aggregates.keys()] == [None] * len(NEW & aggregates.keys())
+
+
+@pytest.mark.slow
+def test_lists_go_on_with_another_limit_and_begin_with_another_k(tmp_path: Path) -> None:
+    """1.6, 3.3, DESIGN 5: lists in files merge with those of later batches; what another k needs was not kept."""
+    top = {k: agg.top_k("d", k, by="d % 1") for k in (2, 3)}
+    before = {"all": agg.collect("d", limit=20), "top": top[2]}
+    after = {"all": agg.collect("d", limit=25), "top": top[2], "more": top[3]}
+    kept, fresh = (
+        WindowModel(WINDOW, ("k",), chosen, time=lambda row: row["t"]) for chosen in (before, {"more": top[3]})
+    )
+    disk = SliceDisk(spec_of(aggregates=before), tmp_path)
+    for batch in range(50):
+        if batch == 20:
+            disk = SliceDisk(spec_of(aggregates=after), tmp_path, disk.ref, batch)
+            evolution = disk.work.evolution(disk.state())
+            assert evolution.refused == ()
+            assert [text.partition(" is ")[2].partition(",")[0] for text in evolution.accepted] == ["new"]
+        given_rows = [row | {top[2].expression: pair_of(row)} for row in rows_of(batch)]
+        expected = kept.batch(given_rows, late=batch - 1, close=batch - 1)
+        aggregates = before if batch < 20 else after
+        sent = delta(spec_of(aggregates=aggregates), rows_of(batch), batch)
+        made = disk.batch([sent], late=batch - 1, close=batch - 1)
+        assert_right(made, expected)
+        if batch >= 20:
+            assert_right_so_far(made, fresh.batch(given_rows, late=batch - 1, close=batch - 1))
+
+
+def assert_right_so_far(batch: Batch, expected: ModelBatch) -> None:
+    """Compare the windows that have rows since the change."""
+    actual = {(row["k"], round(row["window_end"].timestamp() * 1e6)): row for row in batch.output.to_pylist()}
+    for w in expected.windows:
+        assert all(value.matches(actual[w.key[0], w.end][name]) for name, value in w.results.items())
 
 
 @st.composite
@@ -266,3 +313,17 @@ def test_what_reads_the_state_before_a_batch_reads_it_after(tmp_path: Path, monk
             disk = Watched(more, disk.root, disk.ref, disk.batches)
         spec = fewer if batch < 10 else more
         disk.batch([delta(spec, rows_of(batch), batch)], late=batch - 1, close=batch - 1)
+
+
+@pytest.mark.remedy("PEN-STA-009")
+def test_a_greater_limit_goes_on_with_the_batch_that_was_refused(tmp_path: Path) -> None:
+    """Issue 20: what is over its limit stops the job, loses nothing, and is what the next attempt gives."""
+    rows = [{"k": 1, "t": 5, "d": 1.0}, {"k": 1, "t": 5, "d": 2.0}]
+    few, more = (spec_of(TimeWindow(size=10, every=10), {"all": agg.collect("d", limit=limit)}) for limit in (3, 4))
+    disk = SliceDisk(few, tmp_path)
+    disk.batch([delta(few, rows, 0)], late=0, close=0)
+    with pytest.raises(AccumulatorTooLarge, match="limit is 3"):
+        disk.batch([delta(few, rows, 1)], late=0, close=15)
+    disk = SliceDisk(more, tmp_path, disk.ref, 1)
+    made = disk.batch([delta(more, rows, 1)], late=0, close=15)
+    assert made.output["all"].to_pylist() == [[1.0, 2.0, 1.0, 2.0]]
