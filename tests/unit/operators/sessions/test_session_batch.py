@@ -27,6 +27,7 @@ AGGREGATES = {
     "mean": agg.mean("v"),
     "first": agg.first("n"),
     "last": agg.last("n"),
+    "all": agg.collect("n", limit=100),
 }
 GAP = 10
 ROW = st.fixed_dictionaries(
@@ -51,6 +52,7 @@ def results(session: ModelSession) -> dict[str, Any]:
         "mean": sum(values) / len(values) if values else None,
         "first": in_time[0]["n"],
         "last": last["n"],
+        "all": [row["n"] for row in session.rows],
     }
 
 
