@@ -145,6 +145,7 @@ TAIL = """## Rules
 ### Changed aggregates
 - A new aggregate counts the rows from then on. In windows that are already open it lacks the earlier rows, and `first` is the first row since then. Later windows are complete.
 - A new aggregate that needs only stored partials, such as a mean beside a sum of doubles, is complete at once.
+- `count_distinct` and `approx_count_distinct` over values of another type are rejected: no value of one type is known as one of another.
 - A removed aggregate is lost with the first batch without it. If you add it later, it is new, whatever the files still have.
 - These rules hold for all window strategies and all ways to start. `penstock diff` shows which one applies.
 """
