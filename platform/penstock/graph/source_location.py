@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -57,4 +58,5 @@ def _is_inside(file: str) -> bool:
     """Return whether code of this file is Penstock's own; each step asks, so a file is looked up once."""
     if file.startswith("<"):
         return file.startswith("<string>")  # what dataclasses generate
-    return Path(file).resolve().is_relative_to(_PACKAGE)
+    # `replace` runs the checks of a value again, called by Penstock.
+    return file == dataclasses.__file__ or Path(file).resolve().is_relative_to(_PACKAGE)

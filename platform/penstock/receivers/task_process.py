@@ -30,7 +30,8 @@ _CANCELLED = 20.0
 class TaskProcess:
     """A process in a task: one connection, of the task that knows the secret.
 
-    A second attempt of the task finds nobody who listens, and fails. So no two processes have one order.
+    A second attempt of the task finds nobody who listens, and fails. One that connected before the first was accepted
+    may run the same order until then; a block is created once, so of both one writes it.
 
     Args:
         order: What it is to receive.
