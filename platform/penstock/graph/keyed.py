@@ -6,10 +6,16 @@ from penstock.graph.specs.deduplicate import DeduplicateMethods
 from penstock.graph.specs.join import JoinMethods
 from penstock.graph.specs.session_windows import SessionWindows
 from penstock.graph.specs.state_functions import StateFunctionMethods
-from penstock.graph.specs.time_windows import WindowMethods
+from penstock.graph.specs.time_windows import TimeWindows, WindowedStream
 from penstock.graph.stateful import Stream
+from penstock.graph.windowed import WindowMethods
+from penstock.graph.windows import EventWindow
 
 __all__ = ["KeyedStream", "StatefulSteps"]
+
+
+class _EventWindows(WindowedStream[Stream]):
+    steps = (TimeWindows, SessionWindows)
 
 
 # The operators of the product: whose methods stand here is registered.
@@ -21,7 +27,15 @@ class StatefulSteps(
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
-    window_steps = (*WindowMethods.window_steps, SessionWindows)
+    windowed = (_EventWindows,)
+
+    def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
+        """Cut each key's rows into windows; the step's state lives under `name`.
+
+        `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
+        """
+        windows: WindowedStream[Stream] = self._windowed(name, spec, partitions)
+        return windows
 
 
 class KeyedStream(StatefulSteps[Stream]):

@@ -1,23 +1,22 @@
 """The steps that aggregate the rows of each key by windows of event time, and that of time windows (SEMANTICS 3).
 
 `WindowSpec` is what all of them have in common. Each kind of window has its own in a module of its own, listed in
-`window_steps` of `graph.keyed.StatefulSteps`.
+`graph.keyed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Generic
+from typing import ClassVar, Self
 
-from penstock.errors import DuplicateName, JobError, MissingLatePolicy, MissingSink
+from penstock.errors import DuplicateName, MissingLatePolicy, MissingSink
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Duration
-from penstock.graph.names import checked_name
 from penstock.graph.nodes import LateNode, SideNode
 from penstock.graph.policies import Accumulation
-from penstock.graph.source_location import job_error, user_site
-from penstock.graph.stateful import StepMethods, Stream
+from penstock.graph.source_location import job_error
+from penstock.graph.stateful import Stream
 from penstock.graph.steps import (
     EventTime,
     GraphView,
@@ -29,9 +28,10 @@ from penstock.graph.steps import (
     need_sink,
     refuse_late_streams,
 )
+from penstock.graph.windowed import Windowed
 from penstock.graph.windows import PANE, REVISION, EventWindow, Extent, LateTo, TimeWindow
 
-__all__ = ["LATE_OUTLET", "TimeWindows", "WindowMethods", "WindowSpec", "WindowedStream"]
+__all__ = ["LATE_OUTLET", "TimeWindows", "WindowSpec", "WindowedStream"]
 
 LATE_OUTLET = "late"
 
@@ -143,62 +143,32 @@ class TimeWindows(WindowSpec):
         return f"window {node.name}: {size}, {keys}, {late}; {self.made}"
 
 
-class WindowMethods(StepMethods[Stream]):
-    """Cut streams into windows."""
+class WindowedStream(Windowed[Stream, EventWindow]):
+    """Windows of event time without aggregates: `aggregate` says what to compute."""
 
-    window_steps: ClassVar[tuple[type[WindowSpec], ...]] = (TimeWindows,)
+    takes: ClassVar[type] = EventWindow
+    steps: ClassVar[tuple[type[WindowSpec], ...]]
     """The kinds of windows: which step makes each."""
+    hint: ClassVar[str] = ".aggregate(n=agg.count())"
 
-    def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
-        """Cut each key's rows into windows; the step's state lives under `name`.
-
-        `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
-        """
-        kind = next((known for known in self.window_steps if isinstance(spec, known.takes)), None)
-        if kind is None:
-            raise job_error(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}")
-        if spec.late is None:
-            raise job_error(f"window {name!r} does not say what happens to late rows", MissingLatePolicy)
-        if spec.accumulation is Accumulation.DISCARDING and not spec.has_panes:
-            raise job_error(f"window {name!r} is discarding(), and emits each window once: add update_late(…)")
-        step = checked_name(name, "a window step")
-        windowed = WindowedStream(self, step, kind, spec, self._partitions(step, partitions, keyed=bool(self._keys)))
-        self._stream._job.unfinished.append(windowed._refuse_unused)
-        return windowed
-
-
-class WindowedStream(Generic[Stream]):
-    """Windows without aggregates: `aggregate` says what to compute."""
-
-    def __init__(
-        self, rows: WindowMethods[Stream], name: str, kind: type[WindowSpec], spec: EventWindow, partitions: int
-    ) -> None:
-        self._rows = rows
-        self._name = name
-        self._kind = kind
-        self._spec = spec
-        self._partitions = partitions
-        self._site = user_site()
-        self._used = False
+    def checked(self) -> Self:
+        """Return the same; raises JobError for windows that do not say what happens to late rows, or twice."""
+        if self._spec.late is None:
+            raise job_error(f"window {self._name!r} does not say what happens to late rows", MissingLatePolicy)
+        if self._spec.accumulation is Accumulation.DISCARDING and not self._spec.has_panes:
+            raise job_error(f"window {self._name!r} is discarding(), and emits each window once: add update_late(…)")
+        return self
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
-        self._used = True  # also where it is refused: that is said at once, and the window may be written again
+        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
         if not aggregates:
             raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
-        taken = {*self._rows._keys, "window_start", "window_end", *((PANE, REVISION) if self._spec.has_panes else ())}
+        taken = {*self._keys, "window_start", "window_end", *((PANE, REVISION) if self._spec.has_panes else ())}
         for name, aggregate in aggregates.items():
             if name in taken:
                 raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
             if not isinstance(aggregate, Aggregate):
                 raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
-        spec = self._kind(window=self._spec, aggregates=dict(aggregates))
-        return self._rows._step(self._name, spec, self._partitions)
-
-    def _refuse_unused(self) -> None:
-        """Raise JobError where nothing is computed."""
-        if not self._used:
-            raise JobError(
-                f"window {self._name!r} computes nothing: add .aggregate(n=agg.count()) or the like, or remove it",
-                where=str(self._site),
-            )
+        kind = next(known for known in self.steps if isinstance(self._spec, known.takes))
+        return self._step(kind(window=self._spec, aggregates=dict(aggregates)))

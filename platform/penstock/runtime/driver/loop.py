@@ -301,7 +301,6 @@ class Driver:
             offsets,
             self.commit,
             epoch=self._owned().epoch,
-            zero=self.zero,
             state_folder=self.janitor.state_folder,
             data=self.data,
             settings=self.settings,

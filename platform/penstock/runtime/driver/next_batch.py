@@ -289,13 +289,13 @@ def facts_of(
     before: Commit | None,
     *,
     epoch: int,
-    zero: int | None,
     state_folder: CheckpointFolder,
     data: DataCheckpoints,
     settings: DriverSettings,
 ) -> BatchContext:
     """Return the context of a batch for its tasks; `before` is the Commit from which it continues."""
     known = before.state.items() if before is not None else ()
+    zero = int(str(offsets.settings["zero"]))
     return BatchContext(
         batch=offsets.batch,
         time=offsets.time,
@@ -311,6 +311,7 @@ def facts_of(
         manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
         state_folder=state_folder.address,
         staging={sink.name: engine.sink(sink.name).staging.address for sink in engine.graph.sinks},
+        zero=zero,
         begins=zero if before is None else None,
         reached=reached(engine.graph, before),
         row_cap=settings.row_cap,

@@ -86,6 +86,7 @@ def restored(
         manifests={},
         state_folder=(point.folder / "state").address,
         staging={},
+        zero=commit.zero,
         row_cap=settings.row_cap,
     )
     state, due, due_time = dict(commit.state), dict(commit.due), dict(commit.due_time)

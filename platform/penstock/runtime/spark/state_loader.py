@@ -213,7 +213,7 @@ def _task(
         sorted_rows = rows.take(pa.array(np.argsort(rows[HASHED].to_numpy(), kind="stable")))
         tables = {name: _of_table(sorted_rows, name, work) for name in names}
         state.refuse_strangers(list(tables.values()), partitions)
-        moment = StepFacts(batch=facts.batch, time=facts.time, watermark=facts.close.get(step))
+        moment = StepFacts(batch=facts.batch, time=facts.time, watermark=facts.close.get(step), zero=facts.zero)
         made = work.rebuilt(tables, moment)
         change = state.write(made.change, files, partitions=partitions)
         return receipt(

@@ -53,8 +53,10 @@ class BatchContext:
     """For each sink the folder in which tasks stage its output files."""
     requeued: Mapping[str, Any] = field(default_factory=dict)
     """For each source the file of quarantined rows that go through again in this batch."""
+    zero: int = 0
+    """The job's zero time (SEMANTICS 1.1)."""
     begins: int | None = None
-    """The job's zero time where no state is in force yet, None where one is."""
+    """The zero time where no state is in force yet, None where one is."""
     reached: Mapping[str, int | None] = field(default_factory=dict)
     """For each step the event time of what no single row has caused; None where none is known yet."""
     row_cap: int | None = None
@@ -81,6 +83,7 @@ class BatchContext:
             judged=max((mark for mark in judging if mark is not None), default=None),
             reached=self.reached.get(step),
             epoch=self.epoch,
+            zero=self.zero,
             read=frozenset(read),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +52,12 @@ def bytes_told(partitions: int, folder: Path) -> int:
     state = {step: {str(p): ref(step, p) for p in range(partitions)} for step in ("first", "other")}
     with told(facts(state), folder) as text:
         return len(text) + read(text).refs_length
+
+
+def test_a_step_knows_the_zero_time_from_which_batches_count() -> None:
+    """It is among the facts that a task gives its steps, so that ends of windows are multiples from there (1.1)."""
+    told_facts = replace(facts({}), zero=3_000_000, late={"s": None}, close={"s": None})
+    assert read(told_facts.to_json()).of_step("s").zero == 3_000_000
 
 
 def test_what_a_task_is_told_does_not_grow_with_the_partitions(tmp_path: Path) -> None:
