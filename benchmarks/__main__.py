@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    beside_flink,
     beside_spark,
     burst,
     cluster,
@@ -19,6 +20,7 @@ from benchmarks import (
     kafka_sink,
     keyed_state,
     receiver,
+    replay,
     restart,
     slides,
     steady,
@@ -29,12 +31,15 @@ from penstock.runtime.spark.session import open_session
 
 PROGRAMS = {
     "p1": beside_spark.run_p1,
+    "p2": beside_spark.run_p2,
     "p3": keyed_state.run_p3,
     "p4": keyed_state.run_p4,
     "p5": keyed_state.run_p5,
     "expiry": keyed_state.run_expiry,
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
+    "p10": replay.run_p10,
+    "p11": beside_flink.run_p11,
     "p12": kafka_latency.run_p12,
     "p13": kafka_reader.run_p13,
     "p14": slides.run_p14,

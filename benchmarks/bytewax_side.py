@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
-import sys
-import venv
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.data import BENCH, Input
+from benchmarks.data import Input
+from benchmarks.peer_environment import peer_environment, plain_variables
 
 __all__ = ["VERSION", "bytewax_ms"]
 
@@ -29,7 +27,7 @@ def bytewax_ms(given: Input, root: Path, *, warm: int, batches: int) -> float:
     Its snapshots are made every 10 s, as by default, and its output is thrown away.
     """
     given.prepare(warm + batches)
-    python = _environment()
+    python = peer_environment(f"bytewax-{VERSION}", [f"bytewax=={VERSION}", f"pyarrow=={version('pyarrow')}"])
     recovery = root / "recovery"
     recovery.mkdir()
     subprocess.run([python, "-m", "bytewax.recovery", str(recovery), str(WORKERS)], check=True)
@@ -40,7 +38,9 @@ def bytewax_ms(given: Input, root: Path, *, warm: int, batches: int) -> float:
         processes = []
         for number in range(WORKERS):
             command = [str(python), "-m", "bytewax.run", flow, *options, "-i", str(number)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_FLOW.parent, env=_plain())
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, text=True, cwd=_FLOW.parent, env=plain_variables()
+            )
             stack.callback(process.wait)
             stack.callback(process.kill)
             processes.append(process)
@@ -63,24 +63,6 @@ def _came_out(reports: Sequence[Sequence[dict[str, float]]]) -> Iterator[tuple[f
     for at, worker, count in lines:
         rows[worker] = count
         yield at, sum(rows)
-
-
-def _environment() -> Path:
-    """Return the Python of an environment with Bytewax, made if there is none: it must not meet our packages."""
-    place = BENCH / f"bytewax-{VERSION}"
-    python = place.absolute() / "bin" / "python"
-    if not (place / "made").exists():
-        venv.create(place, with_pip=True, clear=True)
-        wanted = [f"bytewax=={VERSION}", f"pyarrow=={version('pyarrow')}"]
-        install = [str(python), "-m", "pip", "install", "--quiet", *wanted]
-        subprocess.run(install, check=True, stdout=sys.stderr, env=_plain())
-        (place / "made").touch()
-    return python
-
-
-def _plain() -> dict[str, str]:
-    """Return our variables but for the one that would lead to our packages."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def _ports() -> list[int]:

@@ -1,0 +1,76 @@
+"""Run sliding windows beside Flink SQL: HOP, state on the heap, two slots, mini-batches."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.beside_spark import KEYS, scratch
+from benchmarks.data import Input
+from benchmarks.engine_side import EngineSide
+from benchmarks.jobs import sliding_job
+from benchmarks.peer_environment import peer_environment, plain_variables
+from benchmarks.report import Claim, report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["FLINK", "run_p11"]
+
+FLINK = "2.2.1"
+_QUERY = Path(__file__).with_name("flink_query.py")
+_PATIENCE = 1_800.0
+_SHORT, _LONG = 20, 40
+"""Seconds of event time of two queries. What the longer takes more is without start and end of a query."""
+COLUMNS = ("side", "seconds of event time", "ms for each", "rows a second")
+
+
+def run_p11(spark: SparkSession, *, quick: bool) -> list[Claim]:
+    """P11: sliding 60 s / 1 s, keyed count and sum, 100,000 and 1,000,000 rows in a second of event time.
+
+    Penstock reads files and writes a Delta table, the peer makes its rows and throws its output away.
+    """
+    with report("P11 beside Flink SQL") as results:
+        for rows, goal in ((100_000, 1.5),) if quick else ((100_000, 1.5), (1_000_000, 5.0)):
+            peer = _flink_ms(rows)
+            ours = _engine_ms(spark, rows, warm=70, batches=20)
+            shown = [
+                ("Penstock", 20, ours, rows / ours * 1_000),
+                (f"Flink SQL {FLINK}", _LONG - _SHORT, peer, rows / peer * 1_000),
+            ]
+            results.table(f"{rows:,} rows in a second of event time, {KEYS:,} keys", COLUMNS, shown)
+            results.claim(Claim(f"P11, {rows:,} rows a second, times Flink SQL", peer / ours, goal, "x"))
+        return results.claims
+
+
+def _engine_ms(spark: SparkSession, rows: int, *, warm: int, batches: int) -> float:
+    """Return the median milliseconds of a batch, which has the rows of one second."""
+    given = Input(rows=rows, keys=KEYS, step=1_000_000)
+    given.prepare(warm + batches)
+    with scratch() as root:
+        engine = EngineSide(spark, given, sliding_job("v", root / "table"), root / "checkpoints")
+        try:
+            engine.batches(warm)
+            return statistics.median(batch.whole for batch in engine.batches(batches))
+        finally:
+            engine.close()
+
+
+def _flink_ms(rows: int) -> float:
+    """Return the milliseconds for a second of event time; a first query is run before, to warm the JVM up."""
+    python = peer_environment(f"flink-{FLINK}", [f"apache-flink=={FLINK}"])
+    asked = {"rows": rows, "keys": KEYS, "column": "v", "seconds": [_SHORT, _SHORT, _LONG]}
+    ended = subprocess.run(
+        [str(python), str(_QUERY), json.dumps(asked)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=_PATIENCE,
+        env=plain_variables(),
+    )
+    took = [json.loads(line)["seconds"] for line in ended.stdout.splitlines() if line.startswith("{")]
+    _, short, long = took
+    return float(long - short) * 1_000 / (_LONG - _SHORT)
