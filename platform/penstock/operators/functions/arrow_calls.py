@@ -13,6 +13,7 @@ from penstock.operators.event_times import event_time_missing
 from penstock.operators.functions.calls_base import ArrowInfo, Calls, Emitted
 from penstock.operators.functions.key_timeouts import NONE
 from penstock.operators.functions.output_columns import typed_table
+from penstock.operators.functions.user_function import task_facts
 from penstock.state.hashing import content_hashes
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_CALL, BY_TIME, Stand
@@ -51,7 +52,7 @@ class ArrowCalls(Calls):
         ledger = self.ledger
         places = pa.array(at)
         keys, state = ledger.keys.take(places), ledger.table.take(places)
-        info = ArrowInfo(**self.facts(), keys=keys, key_index=index, timing_out=timing_out)
+        info = ArrowInfo(**task_facts(self.moment), keys=keys, key_index=index, timing_out=timing_out)
         try:
             made, new = self._checked(self.fn(rows, state, info), len(at), timing_out=timing_out)
             placed = None if made is None else Emitted(made, *self._placed(made, times, at, timing_out=timing_out))

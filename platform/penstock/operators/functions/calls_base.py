@@ -7,49 +7,31 @@ their times, and then the timeouts (SEMANTICS 7.2, 7.8).
 from __future__ import annotations
 
 import json
-import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import PenstockError, UnfitValue, UserFunctionError, WrongOutput
+from penstock.errors import UnfitValue, WrongOutput
 from penstock.graph.policies import OnError
-from penstock.graph.source_location import file_of
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.key_timeouts import NONE, KeyIndex
 from penstock.operators.functions.output_columns import made_column
 from penstock.operators.functions.python_values import Unfit
+from penstock.operators.functions.user_function import TaskInfo, UserFunction, task_facts
 from penstock.operators.protocol import StateView, StepFacts
 from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["ASIDE", "ArrowInfo", "Calls", "Emitted", "TaskInfo", "blamed", "ints", "is_nested"]
+__all__ = ["ASIDE", "ArrowInfo", "Calls", "Emitted", "ints", "is_nested"]
 
-_PACKAGE = Path(__file__).resolve().parents[2]
 ASIDE = pa.schema([("_error", pa.string()), ("_state", pa.string())])
 """Columns of a row in quarantine, beside its own: what was raised, and the key's state before the call, as JSON."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
-    """The argument of a function's `open`: the batch, its time and watermark (aware datetimes), the driver's epoch.
-
-    The watermark is None before there is one.
-    """
-
-    batch: int
-    time: datetime
-    watermark: datetime | None
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +65,7 @@ class Calls(ABC):
     def __init__(self, step: FunctionStep, state: StateView, moment: StepFacts, where: Callable[[int], str]) -> None:
         self.step = step
         self.fn = step.spec.fn
+        self.user = UserFunction(f"step {step.name!r}", step.spec.fn)
         self.ledger = KeyIndex(step, state, moment)
         self.moment = moment
         self.where = where
@@ -111,7 +94,7 @@ class Calls(ABC):
         ledger = self.ledger
         ledger.open(hashes, keys, whole=self.step.spec.every_batch)
         self.batch_times = self.now(times)
-        with self.opened():
+        with self.user.opened(TaskInfo(**task_facts(self.moment))):
             columns = self.run(rows, times)
         self.change = ledger.change(columns)
         self.due = ledger.next_due(self.change)
@@ -121,37 +104,6 @@ class Calls(ABC):
     @abstractmethod
     def run(self, rows: pa.Table, times: Ints) -> list[pa.Array]:
         """Call the function; return the state columns of all keys."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the fields of TaskInfo."""
-        moment = self.moment
-        watermark = None if moment.watermark is None else as_datetime(moment.watermark)
-        return {"batch": moment.batch, "time": self.time, "watermark": watermark, "epoch": moment.epoch}
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Open a function that is an object with `open(info)`, and close it by its `close()`, whatever comes between.
-
-        Raises UserFunctionError for what they raise. After an error, what `close` raises is suppressed: the first error
-        is the cause.
-        """
-        self._ask("open", TaskInfo(**self.facts()))
-        try:
-            yield
-        except BaseException:
-            with suppress(UserFunctionError):
-                self._ask("close")
-            raise
-        self._ask("close")
-
-    def _ask(self, method: str, *words: Any) -> None:
-        function = getattr(self.fn, method, None)
-        if not callable(function):
-            return
-        try:
-            function(*words)
-        except Exception as why:
-            raise self.blamed(why, during=method) from why
 
     def now(self, times: Ints) -> Ints:
         """Return for each key the event time of what no single row has caused, from the times of the batch's rows.
@@ -203,7 +155,7 @@ class Calls(ABC):
         Raises:
             UnfitValue, WrongOutput, UserFunctionError: The step has no quarantine.
         """
-        blamed = why if isinstance(why, UnfitValue | WrongOutput) else self.blamed(why, during=f"key {name!r}")
+        blamed = why if isinstance(why, UnfitValue | WrongOutput) else self.user.blamed(why, f"key {name!r}")
         if self.step.spec.on_error is OnError.FAIL:
             raise blamed from (None if blamed is why else why)
         for row, key, due, state in calls:
@@ -235,10 +187,6 @@ class Calls(ABC):
         stands = [(BY_TIME if row is None else row, at) for row, at in zip(places, due, strict=True)]
         return Emitted(quarantined, moments, self.stand(stands, of))
 
-    def blamed(self, why: Exception, *, during: str) -> UserFunctionError:
-        """Return the error of a function that raised: step, user's line, and during what, as for which key."""
-        return blamed(f"step {self.step.name!r}", self.fn, why, during)
-
     def state_columns(self, values: Sequence[Mapping[str, Any] | None]) -> list[pa.Array]:
         """Return state from dicts, which were checked, as columns."""
         label = f"the state of step {self.step.name!r}"
@@ -246,17 +194,6 @@ class Calls(ABC):
             made_column([None if row is None else row[field.name] for row in values], field, label)
             for field in self.step.state
         ]
-
-
-def blamed(step: str, fn: Any, why: Exception, during: str) -> UserFunctionError:
-    """Return the error of a function that raised: the step in words, the user's line, and during what."""
-    frames = list(reversed(traceback.extract_tb(why.__traceback__)))
-    theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
-    mine = file_of(fn)
-    place = next((frame for frame in theirs if frame.filename == mine), theirs[0] if theirs else None)
-    line = f" in {place.filename}:{place.lineno}" if place is not None else ""
-    problem = why.what if isinstance(why, PenstockError) else f"{type(why).__name__}: {why}"
-    return UserFunctionError(f"{step}: {problem} ({during}){line}")
 
 
 def ints(values: Iterable[int]) -> Ints:

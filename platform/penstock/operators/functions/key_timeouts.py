@@ -15,7 +15,6 @@ So a batch costs as much as the keys it touches and those that are due; the othe
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.function_spec import DEADLINE, FunctionStep
-from penstock.operators.functions.python_values import first_unfit, python_rows, python_values
+from penstock.operators.functions.python_values import key_values, python_rows
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import Due, StateView, StepFacts
 from penstock.state.keys import Bools, Ints
@@ -130,14 +129,7 @@ class KeyIndex:
 
         An Unfit stands for one that Python cannot hold.
         """
-        taken = self.keys.take(pa.array(keys))
-        columns = [python_values(taken[name], name) for name in taken.column_names]
-        if len(columns) == 1:
-            return columns[0]
-        if not columns:
-            return [()] * len(keys)
-        named = namedtuple("Key", self.keys.column_names, rename=True)  # type: ignore[misc] # noqa: PYI024 - names are data
-        return [first_unfit(values) or named._make(values) for values in zip(*columns, strict=True)]
+        return key_values(self.keys.take(pa.array(keys)), len(keys))
 
     def states(self, keys: Ints) -> list[Any]:
         """Return the state that these keys had before the batch, dicts, None for none; an Unfit as in `key_values`."""

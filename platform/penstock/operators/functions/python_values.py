@@ -5,13 +5,14 @@ A timestamp beyond the year 9999 is one: Spark, Parquet and Arrow hold it, and `
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["PIECE", "Unfit", "first_unfit", "python_rows", "python_values"]
+__all__ = ["PIECE", "Unfit", "first_unfit", "key_values", "python_rows", "python_values"]
 
 PIECE = 4_096
 """Rows, or keys, that are Python objects at once."""
@@ -57,3 +58,18 @@ def _value(cell: pa.Array | pa.ChunkedArray, name: str) -> Any:
 def first_unfit(values: Sequence[Any]) -> Unfit | None:
     """Return the first that stands for a value that Python cannot hold."""
     return next((value for value in values if isinstance(value, Unfit)), None)
+
+
+def key_values(keys: pa.Table, number: int) -> list[Any]:
+    """Return keys as a function sees them: the value of one column, a named tuple of several, () of none.
+
+    `number` is how many there are, which a table without columns does not know. An Unfit stands for one that
+    Python cannot hold.
+    """
+    columns = [python_values(keys[name], name) for name in keys.column_names]
+    if len(columns) == 1:
+        return columns[0]
+    if not columns:
+        return [()] * number
+    named = namedtuple("Key", keys.column_names, rename=True)  # type: ignore[misc] # noqa: PYI024 - names are data
+    return [first_unfit(values) or named._make(values) for values in zip(*columns, strict=True)]

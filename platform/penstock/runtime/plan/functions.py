@@ -12,7 +12,7 @@ from penstock.graph.cache import CacheLevel, CacheNode
 from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import TransformNode
 from penstock.operators.columns import arrow_schema, ddl_schema
-from penstock.operators.functions.calls_base import TaskInfo
+from penstock.operators.functions.user_function import TaskInfo
 from penstock.operators.protocol import TIME
 from penstock.runtime.plan.branch_frame import BranchFrame, at_site, quoted
 from penstock.runtime.plan.projection import map_in_arrow

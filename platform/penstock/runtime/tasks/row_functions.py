@@ -7,7 +7,6 @@ What a function has taken stays among the rows as if a filter had dropped it, so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import UserFunctionError, WrongOutput, WrongTable
-from penstock.operators.functions.calls_base import TaskInfo, blamed
+from penstock.errors import WrongOutput, WrongTable
 from penstock.operators.functions.output_columns import typed_table
+from penstock.operators.functions.user_function import TaskInfo, UserFunction
 from penstock.runtime.tasks.batch_context import BatchContext, current_batch
 from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.runtime.tasks.transport import cut
@@ -50,6 +49,11 @@ class RowFunction:
         """Return the step in words, for errors."""
         return f"map_batches {self.name!r}"
 
+    @property
+    def user(self) -> UserFunction:
+        """Return the function, with the step for errors."""
+        return UserFunction(self.label, self.fn)
+
 
 def info_of(name: str, facts: BatchContext) -> TaskInfo:
     """Return what a function without state gets to know of its batch; `name` is that of its step."""
@@ -67,7 +71,7 @@ def function_task(step: RowFunction) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         info = info_of(step.name, current_batch())
-        with _opened(step, info):
+        with step.user.opened(info):
             for table in cut(batches):
                 for made in mapped(step, table, info):
                     yield from made.to_batches()
@@ -112,7 +116,7 @@ def _called(step: RowFunction, rows: pa.Table, info: TaskInfo) -> pa.Table:
     try:
         returned = step.fn(rows.select(step.visible), info)
     except Exception as why:
-        raise blamed(step.label, step.fn, why, f"{rows.num_rows:,} rows") from why
+        raise step.user.blamed(why, f"{rows.num_rows:,} rows") from why
     try:
         made = typed_table(returned, step.output, f"what {step.label} returned")
     except WrongOutput as why:
@@ -130,26 +134,3 @@ def _without_values(step: RowFunction, rows: pa.Table) -> pa.Table:
 def _joined(step: RowFunction, made: pa.Table, hidden: pa.Table) -> pa.Table:
     columns = [*made.columns, *hidden.cast(step.hidden).columns]
     return pa.table(columns, schema=pa.schema([*step.output, *step.hidden]))
-
-
-@contextmanager
-def _opened(step: RowFunction, info: TaskInfo) -> Iterator[None]:
-    """Open a function that is an object with `open(info)`, and close it by its `close()`, whatever comes between."""
-    _ask(step, "open", info)
-    try:
-        yield
-    except BaseException:
-        with suppress(UserFunctionError):  # the first error is the cause
-            _ask(step, "close")
-        raise
-    _ask(step, "close")
-
-
-def _ask(step: RowFunction, method: str, *words: Any) -> None:
-    function = getattr(step.fn, method, None)
-    if not callable(function):
-        return
-    try:
-        function(*words)
-    except Exception as why:
-        raise blamed(step.label, step.fn, why, method) from why

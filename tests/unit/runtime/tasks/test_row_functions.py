@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UserFunctionError, WrongTable
-from penstock.operators.functions.calls_base import TaskInfo
+from penstock.operators.functions.user_function import TaskInfo
 from penstock.operators.protocol import TIME
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.row_functions import RowFunction, info_of, mapped
