@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.errors import BadExpression
+from penstock.graph.declarations import checked_text
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import OneParent
 from penstock.graph.source_location import job_error
@@ -56,8 +56,7 @@ class MapBatchesMethods(StreamMethods[Stream]):
         """
         if not callable(fn):
             raise job_error(f"map_batches {name!r} needs a function of a pyarrow Table, not {fn!r}")
-        if not isinstance(output, str) or not output.strip():
-            raise job_error(f"output= of map_batches {name!r} is {output!r}, not a text", BadExpression)
+        output = checked_text(output, "output", f"map_batches {name!r}")
         if not isinstance(same_rows, bool):
             raise job_error(f"same_rows= of map_batches {name!r} is {same_rows!r}, neither True nor False")
         node = MapBatchesNode(

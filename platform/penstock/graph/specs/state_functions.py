@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from penstock.errors import BadExpression, JobError, UnboundedState
+from penstock.errors import JobError, UnboundedState
+from penstock.graph.declarations import checked_function, checked_text, function_name
 from penstock.graph.durations import Duration
 from penstock.graph.nodes import QuarantineNode, SideNode, SnapshotNode
 from penstock.graph.policies import Accumulation, OnError
@@ -111,10 +112,9 @@ class StateFunction(StepSpec):
         bounds = [f"forgotten after {Duration(idle)} without a row"] if idle is not None else []
         bounds += ["forgotten at its deadline"] if self.timeout.event_time else []
         kept = f"state {self.state}, {' or '.join(bounds) or 'kept for ever'}"
-        name = getattr(self.fn, "__qualname__", type(self.fn).__name__)
         calls = "; calls for every key in every batch" if self.every_batch else ""
         calls += "; rows it raises for to quarantine" if self.on_error is OnError.QUARANTINE else ""
-        return f"{self.form.value} {node.name}: {name}, {keys}, {kept}{calls}"
+        return f"{self.form.value} {node.name}: {function_name(self.fn)}, {keys}, {kept}{calls}"
 
 
 class StateFunctionMethods(StepMethods[Stream]):
@@ -157,7 +157,7 @@ class StateFunctionMethods(StepMethods[Stream]):
             state=state,
             initial=initial,
             on_error=on_error,
-            output=_checked_ddl(output, "output", name),
+            output=checked_text(output, "output", f"step {name!r}"),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
         )
 
@@ -204,9 +204,9 @@ class StateFunctionMethods(StepMethods[Stream]):
             state=state,
             initial=initial,
             on_error=on_error,
-            output=_checked_ddl(output, "output", name),
+            output=checked_text(output, "output", f"step {name!r}"),
             timeout=_checked_timeout(timeout, name, unbounded=unbounded),
-            event_time=None if event_time is None else _checked_ddl(event_time, "event_time", name),
+            event_time=None if event_time is None else checked_text(event_time, "event_time", f"step {name!r}"),
             same_rows=same_rows,
         )
 
@@ -240,7 +240,7 @@ class StateFunctionMethods(StepMethods[Stream]):
             state=state,
             initial=initial,
             on_error=on_error,
-            value=_checked_ddl(value, "value", name),
+            value=checked_text(value, "value", f"step {name!r}"),
             touched_only=touched_only,
             with_key_time=with_key_time,
         )
@@ -252,17 +252,10 @@ class StateFunctionMethods(StepMethods[Stream]):
             raise _unfit("initial", name, initial, "give a table's name, or a function that returns a DataFrame")
         if not isinstance(on_error, OnError):
             raise _unfit("on_error", name, on_error, "write OnError.FAIL or OnError.QUARANTINE")
-        if not callable(fn):
-            raise job_error(f"step {name!r} needs a function, not {fn!r}")
-        state = _checked_ddl(state, "state", name)
+        fn = checked_function(fn, f"step {name!r}")
+        state = checked_text(state, "state", f"step {name!r}")
         spec = StateFunction(fn=fn, state=state, initial=initial, on_error=on_error, **more)
         return self._step(name, spec, partitions)
-
-
-def _checked_ddl(text: object, what: str, name: str) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise job_error(f"{what}= of step {name!r} is {text!r}, not a text", BadExpression)
-    return text
 
 
 def _checked_timeout(timeout: object, name: str, *, unbounded: bool) -> Timeout:
