@@ -2,6 +2,17 @@
 
 from penstock.graph.policies import LatenessRule
 from penstock.graph.specs.session_windows import Session
+from penstock.graph.window_functions import WindowView
 from penstock.graph.windows import Cumulative, Sliding, TimeWindow, Tumbling, drop_late, late_to
 
-__all__ = ["Cumulative", "LatenessRule", "Session", "Sliding", "TimeWindow", "Tumbling", "drop_late", "late_to"]
+__all__ = [
+    "Cumulative",
+    "LatenessRule",
+    "Session",
+    "Sliding",
+    "TimeWindow",
+    "Tumbling",
+    "WindowView",
+    "drop_late",
+    "late_to",
+]

@@ -108,6 +108,16 @@ class WrongTable(WrongOutput):
     )
 
 
+class WrongWindowOutput(WrongOutput):
+    """A function over windows, or a custom aggregate, returned what does not fit its columns."""
+
+    code = "PEN-OPR-028"
+    remedy = (
+        "Return what output= declares: a pyarrow Table, a list of dicts, or None for no rows. Or correct output=. "
+        "Nothing was committed, and the batch is re-run."
+    )
+
+
 class EventTimeMissing(WrongOutput):
     """A vectorised function emitted a row without event time to an event-time step."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import JobError
 
-__all__ = ["SourceLocation", "file_of", "job_error", "user_site"]
+__all__ = ["SourceLocation", "file_of", "job_error", "line_of", "user_site"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -47,10 +47,19 @@ def job_error(what: str, kind: type[JobError] = JobError) -> JobError:
 
 def file_of(fn: Any) -> str | None:
     """Return the file of a function, of what a partial calls, or of an object's `__call__`; None of what has none."""
+    return getattr(_code_of(fn), "co_filename", None)
+
+
+def line_of(fn: Any) -> str | None:
+    """Return the file and line where the same begins; None of what has none."""
+    code = _code_of(fn)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _code_of(fn: Any) -> Any:
     while isinstance(fn, partial):
         fn = fn.func
-    code = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
-    return getattr(code, "co_filename", None)
+    return getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
 
 
 @lru_cache(maxsize=4096)
