@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.graph.specs.deduplicate import DeduplicateMethods
 from penstock.graph.specs.join import JoinMethods
+from penstock.graph.specs.join_as_of import AsOfMethods
 from penstock.graph.specs.session_windows import SessionWindows
 from penstock.graph.specs.state_functions import StateFunctionMethods
 from penstock.graph.specs.time_windows import TimeWindows, WindowedStream
@@ -24,6 +25,7 @@ class StatefulSteps(
     StateFunctionMethods[Stream],
     DeduplicateMethods[Stream],
     JoinMethods[Stream],
+    AsOfMethods[Stream],
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
