@@ -28,6 +28,7 @@ class Batch:
     due: int | None
     rows: int
     written: Written
+    due_time: int | None = None
 
 
 def sent(delta: pa.Table) -> pa.Table:
@@ -48,23 +49,26 @@ class SliceDisk:
         """Open what the last batch left."""
         return PartitionState.open(self.root, "w", 0, self.ref, work=self.work, base=self.base)
 
-    def batch(self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None) -> Batch:
-        """Run a batch, and write what it changed."""
-        state, pieces, change, due, rows = self.state(), [], Change(), None, 0
-        for made in self.work.run(state, [[sent(delta) for delta in deltas]], self.facts(late, close).of_step("w")):
+    def batch(
+        self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None, time: int | None = None
+    ) -> Batch:
+        """Run a batch, and write what it changed; its time is its number, unless given."""
+        state, pieces, change, due, rows = self.state(), [], Change(), Due(None), 0
+        facts = self.facts(late, close, time).of_step("w")
+        for made in self.work.run(state, [[sent(delta) for delta in deltas]], facts):
             match made:
                 case Emit():
                     pieces.append(made.rows)
                 case Change():
                     change = made
                 case Due():
-                    due = made.watermark
+                    due = made
                 case Tally():
                     rows += made.counts["merged"]
         written = self.write(state, change)
         self.batches += 1
         output = pa.concat_tables(pieces) if pieces else self.work.outlets[MAIN_OUTLET].empty_table()
-        return Batch(output, due, rows, written)
+        return Batch(output, due.watermark, rows, written, due.time)
 
     def write(self, state: PartitionState, change: Change) -> Written:
         """Write a change of the state, as the batch that is next."""
@@ -76,11 +80,11 @@ class SliceDisk:
             )
         return written
 
-    def facts(self, late: int | None, close: int | None) -> BatchContext:
+    def facts(self, late: int | None, close: int | None, time: int | None = None) -> BatchContext:
         """Return what the tasks of the next batch are told."""
         return BatchContext(
             batch=self.batches,
-            time=self.batches,
+            time=self.batches if time is None else time,
             epoch=1,
             run="0123456789ab",
             spans={},
