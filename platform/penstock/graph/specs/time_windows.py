@@ -105,7 +105,7 @@ class TimeWindows(WindowSpec):
     window: TimeWindow
 
     takes: ClassVar[type[EventWindow]] = TimeWindow
-    operator: ClassVar[str] = "penstock.operators.windows.window_step"
+    operator: ClassVar[str] = "penstock.operators.windows.window_operator"
     sent: ClassVar[str] = "slices"
     counts: ClassVar[tuple[str, ...]] = ("rows", "counted", "late", "partly_late", "in_no_window")
     sums: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -60,16 +60,23 @@ from penstock.state.writer import Change
 from penstock.time.clock import END_OF_TIME
 
 __all__ = [
+    "CLOSED_TO",
     "Strategy",
     "WindowStep",
     "begin",
+    "check_open",
+    "earlier",
+    "finished",
+    "folded",
+    "gathered",
+    "later",
     "preaggregate",
     "step",
     "strategy_of",
 ]
 
 _UTC = pa.timestamp("us", tz="UTC")
-_CLOSED_TO, _STRATEGY = "closed_to", "strategy"
+CLOSED_TO, _STRATEGY = "closed_to", "strategy"
 _OLDER = (SLICES, FRONT, LATE, LATE_NEXT)
 """The parts whose groups are slices: no later batch reads those that only closed windows hold."""
 _MADE = (RUNNING, FRONT, LATE, TOTAL, LATE_NEXT)
@@ -198,7 +205,7 @@ def step(
     same = facts.get(_STRATEGY) == strategy.name
     slices = Slices(state, layout)
     maker = _MAKERS[strategy](slices, layout, window, facts if same else {})
-    closed_to: int | None = facts.get(_CLOSED_TO)
+    closed_to: int | None = facts.get(CLOSED_TO)
     windows = 0
 
     def close(to: int | None) -> Iterator[pa.Table]:
@@ -207,34 +214,34 @@ def step(
             for ends, together in many_windows(slices, layout, window, due):
                 windows += len(ends)
                 if together is None:
-                    yield from (_finished(maker.make(end), end, spec) for end in ends.tolist())
+                    yield from (finished(maker.make(end), end, spec) for end in ends.tolist())
                 else:
-                    yield _finished(together, together[GROUP], spec)
+                    yield finished(together, together[GROUP], spec)
                     # What a strategy had kept ends at an older window: it begins again from the slices.
                     maker, same = _MAKERS[strategy](slices, layout, window, {}), False
 
-    yield from _gathered(close(_earlier(late_watermark, close_watermark)))
-    closed_to = _later(closed_to, _earlier(late_watermark, close_watermark))
-    delta = _folded(deltas, layout)
-    _check_open(delta, window, forgotten(_later(closed_to, late_watermark), window))
+    yield from gathered(close(earlier(late_watermark, close_watermark)))
+    closed_to = later(closed_to, earlier(late_watermark, close_watermark))
+    delta = folded(deltas, layout)
+    check_open(delta, window, forgotten(later(closed_to, late_watermark), window))
     slices.add(delta)
     maker.add(cut(delta, floor_slice(closed_to, window), END_OF_TIME))
     counters: list[pa.Table] = []
     if window.allowed_lateness:
-        yield from _gathered(_revisions(slices, delta, spec, closed_to, counters))
-    yield from _gathered(close(close_watermark))
+        yield from gathered(_revisions(slices, delta, spec, closed_to, counters))
+    yield from gathered(close(close_watermark))
 
     kept = maker.kept()
     append, replace = {**kept.append}, {**kept.replace}
-    if windows or delta.num_rows or _forgets(state, _later(closed_to, close_watermark), window):
-        closed_to = _later(closed_to, close_watermark)
-        facts = {_CLOSED_TO: closed_to, _STRATEGY: strategy.name, **(kept.facts or {})}
+    if windows or delta.num_rows or _forgets(state, later(closed_to, close_watermark), window):
+        closed_to = later(closed_to, close_watermark)
+        facts = {CLOSED_TO: closed_to, _STRATEGY: strategy.name, **(kept.facts or {})}
         append |= {SLICES: delta} if delta.num_rows else {}
         append |= {PANES: pa.concat_tables(counters)} if counters else {}
         replace = ({} if same else {part: layout.empty() for part in _MADE}) | replace
     else:
         # Nothing to write: a watermark that closed nothing here need not be known here.
-        closed_to = facts.get(_CLOSED_TO)
+        closed_to = facts.get(CLOSED_TO)
     floor = floor_slice(closed_to, window)
     yield Tally({"merged": int(integers(delta, ROWS).sum())})
     yield Due(next_due_end(slices.live(floor), closed_to, window))
@@ -250,7 +257,7 @@ def _revisions(
     gone = forgotten(closed_to, window)
     for made in revised(slices, delta, spec.layout, window, after=gone, to=closed_to):
         partials = made.whole if window.accumulation is Accumulation.ACCUMULATING else made.late
-        yield _finished(partials, partials[GROUP], spec, pane=late, revisions=made.revisions)
+        yield finished(partials, partials[GROUP], spec, pane=late, revisions=made.revisions)
         if made.counters.num_rows:
             counters.append(made.counters)
 
@@ -290,13 +297,13 @@ def begin(slices: pa.Table, spec: WindowStep, *, closed_to: int | None, panes: p
     append = {SLICES: rows} if rows.num_rows else {}
     if panes is not None and panes.num_rows:
         append[PANES] = panes
-    facts = {_CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name}
+    facts = {CLOSED_TO: closed_to, _STRATEGY: spec.strategy.name}
     due = next_due_end(np.unique(starts[starts >= floor]), closed_to, window)
     floors = {part: least for part, least in _floors(closed_to, window).items() if part in (SLICES, PANES)}
     return Rebuilt(change=Change(append=append, floors=floors, facts=facts), due=due, due_time=None)
 
 
-def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables put together to about OUTPUT_BYTES, in their order; one that is larger comes alone."""
     waiting: list[pa.Table] = []
     size = 0
@@ -310,7 +317,7 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _folded(deltas: Iterable[pa.Table], layout: PartialLayout) -> pa.Table:
+def folded(deltas: Iterable[pa.Table], layout: PartialLayout) -> pa.Table:
     """Merge the batch's rows, as much at a time as an array of Arrow holds of their keys (F75)."""
     waiting: list[pa.Table] = []
     size = 0
@@ -323,7 +330,7 @@ def _folded(deltas: Iterable[pa.Table], layout: PartialLayout) -> pa.Table:
     return layout.combine(waiting)
 
 
-def _finished(
+def finished(
     whole: pa.Table,
     end: int | pa.ChunkedArray,
     spec: WindowStep,
@@ -341,7 +348,8 @@ def _finished(
     return pa.table([*keys, *bounds, *results, *panes], schema=spec.output)
 
 
-def _check_open(delta: pa.Table, window: TimeWindow, watermark: int | None) -> None:
+def check_open(delta: pa.Table, window: TimeWindow, watermark: int | None) -> None:
+    """Raise StateError where slices have rows that all windows have forgotten at a watermark."""
     if watermark is None or not delta.num_rows:
         return
     starts = integers(delta, GROUP)
@@ -353,9 +361,11 @@ def _check_open(delta: pa.Table, window: TimeWindow, watermark: int | None) -> N
         )
 
 
-def _earlier(time: int | None, other: int | None) -> int | None:
+def earlier(time: int | None, other: int | None) -> int | None:
+    """Return the earlier of two watermarks, of which None is the beginning of time."""
     return None if time is None or other is None else min(time, other)
 
 
-def _later(time: int | None, other: int | None) -> int | None:
+def later(time: int | None, other: int | None) -> int | None:
+    """Return the later of two watermarks."""
     return max(time, other) if time is not None and other is not None else time if other is None else other

@@ -1,4 +1,4 @@
-"""Make an operator of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7)."""
+"""Both sides of time windows: rows become slices before the shuffle, and windows after it (DESIGN 6, 7)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import JobError
-from penstock.graph.specs.time_windows import LATE_OUTLET, TimeWindows
+from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.graph.windows import REVISION, Extent, TimeWindow
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
@@ -27,7 +26,6 @@ from penstock.operators.protocol import (
     RowsOfBranch,
     Send,
     StateView,
-    StepContext,
     StepFacts,
     Tally,
 )
@@ -48,27 +46,9 @@ from penstock.state.references import batch_of
 from penstock.state.row_layout import GROUP, HASH, conform
 from penstock.state.writer import Change
 
-__all__ = ["WindowSide", "WindowStepWork", "bind", "bind_side"]
+__all__ = ["WindowSide", "WindowStepWork"]
 
 _UTC = pa.timestamp("us", tz="UTC")
-
-
-def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
-    """Return the map side of a window step, which judges rows and aggregates them; raises JobError for a taken name."""
-    types = {name: None if a.expression is None else side.inputs[a.expression] for name, a in spec.aggregates.items()}
-    plan = AggregatePlan.build(spec.aggregates, types)
-    taken = next((n for n in side.visible or () if n.name.lower() in LATE_COLUMNS.names), None)
-    if taken is not None:
-        raise JobError(f"column {taken.name!r} has the name of one that late rows get; rename it, or drop_late()")
-    return WindowSide(bound=side, window=spec.window, plan=plan)
-
-
-def bind(spec: TimeWindows, sides: Sequence[WindowSide], _context: StepContext) -> WindowStepWork:
-    """Return a window step; raises JobError for names that the state takes for itself."""
-    (side,) = sides
-    step = WindowStepWork(window=spec.window, plan=side.plan, keys=side.bound.keys)
-    _ = step.layout
-    return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +169,7 @@ class WindowStepWork(WindowStep):
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fold in the slices, and close the windows that are due."""
         deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
-        for made in step(state, deltas, self, late_watermark=facts.late, close_watermark=facts.watermark):
+        for made in self.made(state, deltas, facts):
             if isinstance(made, pa.Table):
                 yield closed_windows(made, self.keys)
             elif isinstance(made, Change):
@@ -198,6 +178,12 @@ class WindowStepWork(WindowStep):
                 yield replace(made, facts={**own, **self._kept(state, facts.batch)})
             else:
                 yield made
+
+    def made(
+        self, state: StateView, deltas: Sequence[pa.Table], facts: StepFacts
+    ) -> Iterator[pa.Table | Tally | Due | Change]:
+        """Yield windows as the output has them, and what else a batch does."""
+        return step(state, deltas, self, late_watermark=facts.late, close_watermark=facts.watermark)
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
