@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.protocol import HASHED, Due, Emit, Tally
+from penstock.operators.windows.early_step import EarlyWindowStep
 from penstock.operators.windows.time_windows import WindowStep
 from penstock.operators.windows.window_step import WindowStepWork
 from penstock.runtime.tasks.batch_context import BatchContext
@@ -40,7 +41,8 @@ class SliceDisk:
     """One partition of the step `w` in a folder; `ref` names its manifest."""
 
     def __init__(self, spec: WindowStep, root: Path, ref: Mapping[str, Any] | None = None, batches: int = 0) -> None:
-        self.work = WindowStepWork(window=spec.window, plan=spec.plan, keys=spec.keys)
+        kind = EarlyWindowStep if spec.window.has_early else WindowStepWork
+        self.work = kind(window=spec.window, plan=spec.plan, keys=spec.keys)
         self.root, self.ref, self.batches = root, ref, batches
         self.base: Mapping[str, Any] | None = None
         """The manifest of a fold on which the next batch stands."""

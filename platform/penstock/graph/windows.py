@@ -1,4 +1,4 @@
-"""Describe windows and what happens to rows that come too late for them (SEMANTICS 2.6 and 3)."""
+"""Describe windows, when they are emitted, and what happens to rows that come too late (SEMANTICS 2.6 and 3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Self
 
-from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.durations import Count, Duration, duration_micros
 from penstock.graph.names import checked_name
 from penstock.graph.policies import Accumulation, LatenessRule
 from penstock.graph.source_location import job_error
@@ -67,12 +67,15 @@ class EventWindow:
 
     A window is forgotten `allowed_lateness` after its end (SEMANTICS 2.5), in microseconds.
     A window without a late policy cannot be used: choose with `drop_late()`, `late_to(name)` or `update_late(…)`.
+    `early_every` (microseconds) and `early_rows` say when a window that is open is emitted; None is never.
     """
 
     late: DropLate | LateTo | None = None
     rule: LatenessRule = LatenessRule.WINDOW
     allowed_lateness: int = 0
     accumulation: Accumulation = Accumulation.ACCUMULATING
+    early_every: int | None = None
+    early_rows: int | None = None
 
     def __post_init__(self) -> None:
         """Raise JobError where no late row could ever revise a window."""
@@ -85,7 +88,12 @@ class EventWindow:
     @property
     def has_panes(self) -> bool:
         """Return whether a window may be emitted more than once, so that its rows have PANE and REVISION."""
-        return self.allowed_lateness > 0
+        return self.allowed_lateness > 0 or self.has_early
+
+    @property
+    def has_early(self) -> bool:
+        """Return whether a window may be emitted before it closes."""
+        return self.early_every is not None or self.early_rows is not None
 
     def drop_late(self) -> Self:
         """Return the same windows; late rows are dropped and counted."""
@@ -110,6 +118,41 @@ class EventWindow:
             raise job_error(f"then= of update_late is {then!r}; write drop_late() or late_to(name) of penstock.windows")
         lateness = duration_micros(within, "within= of update_late", least=1)
         return replace(self._with_policy(then), allowed_lateness=lateness)
+
+    def emit_every(self, d: Duration) -> Self:
+        """Return the same windows; open ones are emitted early, at multiples of `d` in batch time (SEMANTICS 3.2).
+
+        Multiples count from the job's zero time. A key and window whose first new row came in a batch has its pane at
+        the first multiple that is not before this batch's time. The first batch at or after the multiple emits it,
+        with the rows of that batch. It runs even without rows. New rows are those that no pane has had.
+
+        All rows get the columns `_pane` (EARLY, ON_TIME or LATE) and `_revision` (0, 1, …).
+        With `emit_on` as well, either of the two emits a pane.
+
+        Args:
+            d: A duration of at least a microsecond. It need not be a multiple of the job's interval.
+        """
+        if self.early_every is not None:
+            raise job_error("a window has one emit_every, and this one has it already")
+        return replace(self, early_every=duration_micros(d, "the time of emit_every", least=1))
+
+    def emit_on(self, rows: Count) -> Self:
+        """Return the same windows; open ones are emitted early, once they have `rows` new rows (SEMANTICS 3.2).
+
+        Judged once for each batch, key and window, after the batch's rows, so that a pane may have more rows than that.
+        New rows are those that no pane has had. Rows that come after the closing are not counted: `update_late` emits
+        these in the batch in which they come.
+
+        All rows get the columns `_pane` (EARLY, ON_TIME or LATE) and `_revision` (0, 1, …).
+
+        Args:
+            rows: A number of rows, as in `emit_on(count(100))`.
+        """
+        if not isinstance(rows, Count):
+            raise job_error(f"emit_on takes a number of rows such as count(100), not {rows!r}")
+        if self.early_rows is not None:
+            raise job_error("a window has one emit_on, and this one has it already")
+        return replace(self, early_rows=rows.rows)
 
     def accumulating(self) -> Self:
         """Return the same windows; a pane has all rows of its window so far, as without saying so."""

@@ -69,8 +69,8 @@ class ModelWindow:
 class ModelBatch:
     """The result of a batch: windows, late rows, and the accounting.
 
-    The windows are those that closed without the batch's rows, then revisions, then those that closed with its rows;
-    each in the order of their ends.
+    The windows are those that closed without the batch's rows, then revisions, then those that closed with its rows,
+    then early panes; each in the order of their ends.
     """
 
     windows: Sequence[ModelWindow]
@@ -78,6 +78,14 @@ class ModelBatch:
     counted: int
     partly_late: int
     in_no_window: int
+
+
+@dataclass(slots=True)
+class _New:
+    """The rows of a key and window that no pane has had; the first came in the batch of the time `since`."""
+
+    since: int
+    rows: list[Row] = field(default_factory=list)
 
 
 def windows_at(time: int, window: TimeWindow) -> list[tuple[int, int]]:
@@ -114,12 +122,15 @@ class WindowModel:
     _closed: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     _closed_to: int | None = None
     _revisions: Counter[tuple[tuple[int, int], tuple[Any, ...]]] = field(default_factory=Counter)
+    _new: dict[tuple[tuple[int, int], tuple[Any, ...]], _New] = field(default_factory=dict)
 
-    def batch(self, rows: Sequence[Row], *, late: int | None, close: int | None) -> ModelBatch:
-        """Take the rows of a batch in arrival order and close what is due.
+    def batch(
+        self, rows: Sequence[Row], *, late: int | None, close: int | None, at: int = 0, zero: int = 0
+    ) -> ModelBatch:
+        """Take the rows of a batch in arrival order, close what is due, and emit early what is (3.2).
 
         `late` is the watermark that judges rows (2.3), `close` the one that closes windows (2.5); they differ only in
-        chained steps (2.1).
+        chained steps (2.1). `at` is the batch time, and `zero` that from which multiples of `emit_every` count.
         """
         out = [] if late is None or close is None else self._close(min(late, close))
         touched: dict[tuple[int, int], list[Row]] = {}
@@ -140,16 +151,38 @@ class WindowModel:
                 for window in held:
                     over = self._closed_to is not None and window[1] <= self._closed_to
                     (touched if over else self._held).setdefault(window, []).append(row)
+                    if not over:
+                        self._new.setdefault((window, self._key(row)), _New(at)).rows.append(row)
         out += self._revise(touched)
         out += [] if close is None else self._close(close)
+        out += self._early(at, zero)
         return ModelBatch(out, late_rows, counted, partly, nowhere)
+
+    def _early(self, at: int, zero: int) -> list[ModelWindow]:
+        """Emit the keys of open windows whose new rows are enough, or have waited for a multiple of `emit_every`."""
+        out: list[ModelWindow] = []
+        for (window, key), new in sorted(self._new.items(), key=lambda item: item[0][0][1]):
+            every, least = self.window.early_every, self.window.early_rows
+            due = every is not None and -((zero - new.since) // every) * every + zero <= at
+            if due or (least is not None and len(new.rows) >= least):
+                whole = [row for row in self._held[window] if self._key(row) == key]
+                out += self._keyed(window, whole if self._accumulates else new.rows, Pane.EARLY)
+                del self._new[window, key]
+        return out
+
+    @property
+    def _accumulates(self) -> bool:
+        return self.window.accumulation is Accumulation.ACCUMULATING
 
     def _close(self, to: int) -> list[ModelWindow]:
         """Emit the windows that are over, and forget those whose lateness is (2.5)."""
         self._closed_to = to if self._closed_to is None else max(self._closed_to, to)
         closed = sorted((w for w in self._held if w[1] <= to), key=lambda w: w[1])
         self._closed |= {w: self._held.pop(w) for w in closed}
-        out = [keyed for w in closed for keyed in self._keyed(w, self._closed[w], Pane.ON_TIME)]
+        new = {w: [row for (of, _), new in self._new.items() if of == w for row in new.rows] for w in closed}
+        self._new = {of: rows for of, rows in self._new.items() if of[0] not in new}
+        final = {w: self._closed[w] if self._accumulates else new[w] for w in closed}
+        out = [keyed for w in closed for keyed in self._keyed(w, final[w], Pane.ON_TIME)]
         for window in [w for w in self._closed if w[1] + self.window.allowed_lateness <= to]:
             del self._closed[window]
         return out
@@ -163,9 +196,7 @@ class WindowModel:
             whole += rows
             keys = {self._key(row) for row in rows}
             shown = [row for row in whole if self._key(row) in keys]
-            out += self._keyed(
-                window, shown if self.window.accumulation is Accumulation.ACCUMULATING else rows, Pane.LATE
-            )
+            out += self._keyed(window, shown if self._accumulates else rows, Pane.LATE)
         return out
 
     def _key(self, row: Row) -> tuple[Any, ...]:

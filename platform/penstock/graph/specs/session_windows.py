@@ -31,8 +31,12 @@ class SessionWindow(EventWindow):
     gap: int | str
 
     def __post_init__(self) -> None:
-        """Raise JobError for revisions, which sessions do not have."""
+        """Raise JobError for early panes and revisions, which sessions do not have."""
         EventWindow.__post_init__(self)
+        if self.has_early:
+            raise job_error(
+                "a session has no early panes: use emit_every and emit_on with Tumbling, Sliding or Cumulative"
+            )
         if self.has_panes or self.accumulation is Accumulation.DISCARDING:
             raise job_error("a session is emitted once, and late rows do not revise it: use drop_late() or late_to(…)")
         if isinstance(self.gap, int) and self.gap > LONGEST_GAP:

@@ -124,7 +124,8 @@ class TimeWindows(WindowSpec):
         """Return what becomes of late rows, and which rows are."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped"
         panes = {"panes": self.window.accumulation.value} if self.window.has_panes else {}
-        return {"late data": late, "lateness rule": self.window.rule.value, **panes}
+        early = {"early panes": self._early} if self.window.has_early else {}
+        return {"late data": late, "lateness rule": self.window.rule.value, **panes, **early}
 
     def words(self, node: StepNode, keys: str) -> str:
         """Return windows, keys, what becomes of late rows, and the aggregates."""
@@ -140,7 +141,18 @@ class TimeWindows(WindowSpec):
         if window.allowed_lateness:
             panes = "all rows of the window" if window.accumulation is Accumulation.ACCUMULATING else "the late rows"
             late = f"revised within {Duration(window.allowed_lateness)} of the end by {panes}, later rows {late[10:]}"
+        if window.has_early:
+            whole = window.accumulation is Accumulation.ACCUMULATING
+            late = f"early panes {self._early} of {'all rows so far' if whole else 'the new rows'}, {late}"
         return f"window {node.name}: {size}, {keys}, {late}; {self.made}"
+
+    @property
+    def _early(self) -> str:
+        """Return in words when an open window is emitted."""
+        window = self.window
+        every = [] if window.early_every is None else [f"every {Duration(window.early_every)}"]
+        rows = [] if window.early_rows is None else [f"after {window.early_rows:,} new rows"]
+        return " and ".join([*every, *rows])
 
 
 class WindowedStream(Windowed[Stream, EventWindow]):
@@ -156,7 +168,10 @@ class WindowedStream(Windowed[Stream, EventWindow]):
         if self._spec.late is None:
             raise job_error(f"window {self._name!r} does not say what happens to late rows", MissingLatePolicy)
         if self._spec.accumulation is Accumulation.DISCARDING and not self._spec.has_panes:
-            raise job_error(f"window {self._name!r} is discarding(), and emits each window once: add update_late(…)")
+            raise job_error(
+                f"window {self._name!r} is discarding(), and emits each window once: add update_late(…), emit_every(…)"
+                " or emit_on(…)"
+            )
         return self
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:

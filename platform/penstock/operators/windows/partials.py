@@ -20,11 +20,13 @@ from penstock.state.group_ranges import distinct
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
 
-__all__ = ["FROM", "SLICE_START", "WINDOW_END", "PartialLayout", "slices_in"]
+__all__ = ["FROM", "NEW_ROWS", "SLICE_START", "WINDOW_END", "PartialLayout", "slices_in"]
 
 FROM = "_from"
 SLICE_START = "slice_start"
 WINDOW_END = "window_end"
+NEW_ROWS = "_new_rows"
+"""How many rows of a key and window no pane has had, where windows have early panes."""
 _TAKEN = frozenset({GROUP, HASH, FROM, "_deleted", "_expires", "_state_partition", SLICE_START})
 """Columns that the state has or may have beside keys and partials."""
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
-from penstock.graph.windows import REVISION
+from penstock.graph.windows import PANE, REVISION
 from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.aggregates.edges import Edge
@@ -37,7 +37,7 @@ from penstock.operators.aggregates.naming import (
 from penstock.operators.aggregates.tallies import LeastHashes, Tally
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
-from penstock.operators.windows.partials import FROM, SLICE_START, WINDOW_END, PartialLayout
+from penstock.operators.windows.partials import FROM, NEW_ROWS, SLICE_START, WINDOW_END, PartialLayout
 from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["GENERATION", "OLDER", "StoredPartials"]
@@ -45,7 +45,7 @@ __all__ = ["GENERATION", "OLDER", "StoredPartials"]
 GENERATION, OLDER = "generation", "older"
 """The facts that number the partials a state has, and say how those of older numbers are read."""
 _LIMITS = np.iinfo(np.int64)
-_BESIDE = (FROM, SLICE_START, WINDOW_END, REVISION)
+_BESIDE = (FROM, SLICE_START, WINDOW_END, PANE, REVISION, NEW_ROWS)
 """Columns that may follow the partials, and stay as they are."""
 
 Sources = Mapping[str, tuple[str, ...]]

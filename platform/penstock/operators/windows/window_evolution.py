@@ -31,7 +31,8 @@ _OF_VALUES = (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT)
 _OF = " of "
 """What precedes, in a layout, the type of the values that are counted."""
 _LAYOUT = re.compile(
-    r"\[(.*?)\] (.*) in (growing )?windows of (\d+) us every (\d+) us from (-?\d+)(?: until (\d+) us after their end)?",
+    r"\[(.*?)\] (.*) in (growing )?windows of (\d+) us every (\d+) us from (-?\d+)(?: until (\d+) us after their end)?"
+    r"(?:, with early panes of (.*))?",
     re.DOTALL,
 )
 
@@ -83,6 +84,11 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
     was_kept, is_kept = (Duration(int(layout[7] or 0)) for layout in (old, new))
     if is_kept.micros > was_kept.micros or bool(is_kept.micros) != bool(was_kept.micros):
         refused.append(f"its allowed lateness was {was_kept} and is {is_kept}, and windows are forgotten already")
+    if old[8] != new[8]:
+        before_panes, after_panes = (
+            f"early panes of {layout[8]}" if layout[8] else "no early panes" for layout in (old, new)
+        )
+        refused.append(f"it had {before_panes} and has {after_panes}, which are kept in another way")
     before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(old[2])]
     refused += _other_values(dict(before), read.layout.plan) or _unfit(read, stored)
     if refused:

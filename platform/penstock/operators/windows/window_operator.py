@@ -1,4 +1,4 @@
-"""Make an operator of time windows."""
+"""Make an operator of time windows: of those that are emitted as they close, and of those with early panes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from penstock.errors import JobError
 from penstock.graph.specs.time_windows import TimeWindows
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import BoundSide, StepContext
+from penstock.operators.windows.early_step import EarlyWindowStep
 from penstock.operators.windows.window_rows import LATE_COLUMNS
 from penstock.operators.windows.window_step import WindowSide, WindowStepWork
 
@@ -27,6 +28,7 @@ def bind_side(spec: TimeWindows, side: BoundSide) -> WindowSide:
 def bind(spec: TimeWindows, sides: Sequence[WindowSide], _context: StepContext) -> WindowStepWork:
     """Return a window step; raises JobError for names that the state takes for itself."""
     (side,) = sides
-    step = WindowStepWork(window=spec.window, plan=side.plan, keys=side.bound.keys)
+    kind = EarlyWindowStep if spec.window.has_early else WindowStepWork
+    step = kind(window=spec.window, plan=side.plan, keys=side.bound.keys)
     _ = step.layout
     return step

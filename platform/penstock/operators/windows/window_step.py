@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.graph.policies import Accumulation
 from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.graph.windows import REVISION, Extent, TimeWindow
@@ -119,7 +120,9 @@ class WindowStepWork(WindowStep):
         window = self.window
         grow = "growing " if window.extent is Extent.GROWING else ""
         until = f" until {window.allowed_lateness} us after their end" if window.allowed_lateness else ""
-        bounds = f"{window.size} us every {window.every} us from {window.offset}{until}"
+        panes = "all rows" if window.accumulation is Accumulation.ACCUMULATING else "new rows"
+        early = f", with early panes of {panes}" if window.has_early else ""
+        bounds = f"{window.size} us every {window.every} us from {window.offset}{until}{early}"
         return f"[{keys}] {kept} in {grow}windows of {bounds}"
 
     @property
