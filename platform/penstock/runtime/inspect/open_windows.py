@@ -15,11 +15,13 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import integers
 from penstock.operators.protocol import LAYOUT
-from penstock.operators.windows.slice_state import SLICES
+from penstock.operators.windows.slice_state import PANES, SLICES
 from penstock.operators.windows.slices import due_runs, start_of
 from penstock.operators.windows.window_evolution import window_in
-from penstock.runtime.inspect.state_reader import readers
+from penstock.runtime.inspect.state_reader import readers, with_values
+from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Ints
+from penstock.state.parts import Merge, Part
 from penstock.state.row_layout import GROUP
 
 __all__ = ["HeldRows", "OpenWindow", "held_rows", "largest_windows", "open_windows"]
@@ -48,11 +50,13 @@ class HeldRows:
 def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[OpenWindow]:
     """Return the largest open windows of all window steps, `most` of each; `root` is the folder of the job's state.
 
+    Of windows with early panes that are discarding, only the rows since the newest pane are known.
     Raises what reading state raises.
     """
     windows: list[OpenWindow] = []
     for step in sorted(commit.state):
         slices: list[tuple[Ints, Ints]] = []
+        values: list[tuple[Ints, Ints]] = []
         window: TimeWindow | None = None
         for reader, _ in readers(root, step, commit):
             named = window_in(str(reader.facts.get(LAYOUT, "")))
@@ -60,11 +64,31 @@ def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[Open
                 continue
             window = named
             slices += [(integers(table, GROUP), integers(table, ROWS)) for table in reader.scan(SLICES)]
+            if with_values(reader.stored(PANES)):
+                part = Part(name=PANES, identity=reader.manifest.keys, merge=Merge.LATEST)
+                live = live_rows(reader, PANES, {PANES: part})
+                values += [(integers(table, GROUP), integers(table, ROWS)) for table in live]
+        closed_to = commit.watermarks_in.get(step, commit.watermarks_out.get(step))
         if window is not None and slices:
             starts, rows = (np.concatenate(column) for column in zip(*slices, strict=True))
-            closed_to = commit.watermarks_in.get(step, commit.watermarks_out.get(step))
             windows += largest_windows(step, window, starts, rows, closed_to, most)
+        elif window is not None and values:
+            ends, rows = (np.concatenate(column) for column in zip(*values, strict=True))
+            windows += _largest(step, window, ends, rows, closed_to, most)
     return windows
+
+
+def _largest(
+    step: str, window: TimeWindow, ends: Ints, rows: Ints, closed_to: int | None, most: int
+) -> list[OpenWindow]:
+    """Return the same of windows that have values of their own, as the ends and rows of keys."""
+    of_windows, place = np.unique(ends, return_inverse=True)
+    held = np.bincount(place, rows, minlength=len(of_windows)).astype(np.int64)
+    is_open = np.ones(len(of_windows), dtype=np.bool_) if closed_to is None else of_windows > closed_to
+    of_windows, held = of_windows[is_open], held[is_open]
+    largest = np.argsort(-held, kind="stable")[:most]
+    starts = start_of(of_windows, window)
+    return [OpenWindow(step=step, start=int(starts[i]), end=int(of_windows[i]), rows=int(held[i])) for i in largest]
 
 
 def largest_windows(
@@ -94,6 +118,6 @@ def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:
     held = []
     for step in sorted(commit.state):
         manifests = [reader.manifest for reader, _ in readers(root, step, commit)]
-        if not any(SLICES in manifest.chains for manifest in manifests):
+        if not any(SLICES in manifest.chains or PANES in manifest.chains for manifest in manifests):
             held.append(HeldRows(step=step, rows=sum(manifest.rows for manifest in manifests)))
     return sorted(held, key=lambda of: -of.rows)

@@ -20,7 +20,7 @@ from penstock.checkpoint.roots import job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
-from penstock.operators.aggregates import AGGREGATES, AggregatePlan
+from penstock.operators.aggregates import AGGREGATES, ROWS, AggregatePlan
 from penstock.operators.functions.key_timeouts import STATE, readable
 from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.windows.partials import PartialLayout
@@ -37,7 +37,7 @@ from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
 from penstock.state.section_reader import retain
 
-__all__ = ["chunks", "read", "readers"]
+__all__ = ["chunks", "read", "readers", "with_values"]
 
 
 def read(
@@ -103,9 +103,9 @@ def readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tuple
         manifest = Manifest.read(folder / ref.path, StateRef(ref.path, ref.size, ref.checksum))
         retain(folder, manifest.sizes)  # who reads a job for days would keep all that was merged since
         reader = StateReader(folder, manifest)
-        if reader.stored(SLICES) is not None:
+        if (part := _of_partials(reader)) is not None:
             read = reads(_layout(reader, folder / ref.path), manifest.facts, manifest.facts.get(LAYOUT))
-            reader = StateReader(folder, manifest, Adapters({SLICES: read}, read.generation))
+            reader = StateReader(folder, manifest, Adapters({part: read}, read.generation))
         yield reader, folder / ref.path
 
 
@@ -123,7 +123,7 @@ def _of_partition(reader: StateReader, path: CheckpointFolder) -> Iterator[pa.Ta
 
 def _main_parts(reader: StateReader, path: CheckpointFolder) -> list[Part]:
     """Return the parts whose rows the main table shows, without those that have no rows."""
-    combine = None if reader.stored(SLICES) is None else _layout(reader, path).combine
+    combine = None if _of_partials(reader) is None else _layout(reader, path).combine
     described = reader.facts.get(PARTS, _before_parts(reader.manifest)).items()
     shown = [(name, part) for name, part in described if part.get("table") == MAIN and reader.manifest.chain(name)]
     return [Part.read(name, part, combine) for name, part in shown]
@@ -141,9 +141,22 @@ def _readable(reader: StateReader, path: CheckpointFolder, part: Part) -> Callab
     return _layout(reader, path).readable if part.merge is Merge.COMBINE else readable
 
 
+def _of_partials(reader: StateReader) -> str | None:
+    """Return the part that has partials of windows: slices, or where there are early panes the windows themselves."""
+    if reader.stored(SLICES) is not None:
+        return SLICES
+    return PANES if with_values(reader.stored(PANES)) else None
+
+
+def with_values(of_panes: pa.Schema | None) -> bool:
+    """Return whether the part PANES, whose columns these are, has the values of windows, as where panes are early."""
+    return of_panes is not None and ROWS in of_panes.names
+
+
 def _layout(reader: StateReader, path: CheckpointFolder) -> PartialLayout:
-    """Return how a partition's slices are kept, as its manifest describes it."""
-    schema = reader.stored(SLICES)
+    """Return how a partition's partials are kept, as its manifest describes it."""
+    part = _of_partials(reader)
+    schema = None if part is None else reader.stored(part)
     assert schema is not None
     try:
         plan = AggregatePlan.read(reader.facts[AGGREGATES])

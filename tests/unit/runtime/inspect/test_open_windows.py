@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import agg
 from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.graph.policies import Accumulation
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import TIME
@@ -45,6 +47,23 @@ def test_windows_that_have_not_closed_are_listed_by_their_rows(tmp_path: Path) -
     disk.batch([delta(spec, [16])], late=12, close=12)
     shown = open_windows(LocalFolder(tmp_path), committed(disk, 12), 2)
     assert [(window.start, window.end, window.rows) for window in shown] == [(10, 20, 4), (15, 25, 3)]
+    assert held_rows(LocalFolder(tmp_path), committed(disk, 12)) == []
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "expected"),
+    [(Accumulation.ACCUMULATING, [(5, 15, 5), (10, 20, 3)]), (Accumulation.DISCARDING, [(10, 20, 3), (5, 15, 2)])],
+    ids=["all rows", "the rows of the newest pane"],
+)
+def test_windows_with_early_panes_are_listed_by_what_they_keep(accumulation, expected, tmp_path: Path) -> None:
+    """3.2: these have a value of their own; when discarding, it has the newest rows alone."""
+    window = TimeWindow(size=10, every=5, allowed_lateness=50, early_rows=2, accumulation=accumulation)
+    plan = AggregatePlan.build({"n": agg.count()}, {"n": None})
+    disk = SliceDisk(WindowStep(window=window, plan=plan, keys=pa.schema([("k", pa.int64())])), LocalFolder(tmp_path))
+    disk.batch([delta(disk.work, [1, 6, 7, 8])], late=0, close=0)
+    disk.batch([delta(disk.work, [11, 12, 16])], late=12, close=12)
+    shown = open_windows(LocalFolder(tmp_path), committed(disk, 12), 2)
+    assert [(window.start, window.end, window.rows) for window in shown] == expected
     assert held_rows(LocalFolder(tmp_path), committed(disk, 12)) == []
 
 

@@ -1,0 +1,93 @@
+"""Windows that are emitted before they close, through the whole engine (SEMANTICS 2.5, 2.6, 3.2; issue 20.2, 20.7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from penstock import Job, agg, count, seconds
+from penstock.sinks import Delta, MemorySink, Mode
+from penstock.sources import MemorySource
+from penstock.state import read
+from penstock.testing import Crashed, Harness
+from penstock.windows import Sliding, Tumbling, late_to
+
+pytestmark = pytest.mark.sample(1, of="windows with early panes")
+
+
+def job_of(table: Path, partitions: int = 2, rows: int = 3) -> Job:
+    """Return a job with panes that contain all rows, and panes that a window downstream adds up."""
+    job = Job("early", partitions=partitions)
+    source = MemorySource("k string, t timestamp, v int")
+    keyed = job.source("rows", source, event_time="t", max_out_of_order=seconds(0)).key_by("k")
+    spec = Tumbling(seconds(10)).emit_every(seconds(3)).emit_on(count(rows))
+    late = spec.update_late(within=seconds(10), then=late_to("too_late"))
+    whole = keyed.window("w", late).aggregate(n=agg.count(), total=agg.sum("v"))
+    whole.write("log", MemorySink())
+    whole.write("newest", Delta(table, mode=Mode.UPSERT, keys=["k", "window_end"]))
+    job.late("too_late").write("late", MemorySink())
+    parts = Sliding(seconds(10), every=seconds(5)).drop_late().emit_on(count(2)).discarding()
+    panes = keyed.window("p", parts).aggregate(n=agg.count())
+    panes.write("panes", MemorySink())
+    panes.key_by("k").window("minute", Tumbling(seconds(60)).drop_late()).aggregate(n=agg.sum("n")).write(
+        "minutes", MemorySink()
+    )
+    return job
+
+
+def row(key: str, time: float, value: int = 0) -> dict[str, Any]:
+    return {"k": key, "t": time, "v": value}
+
+
+def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((r["k"], r["window_end"].timestamp(), r["_pane"], r["_revision"], r["n"], r["total"]) for r in rows)
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(str(sorted(r.items())) for r in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F43")
+@pytest.mark.fault("F51")
+def test_open_windows_are_emitted_over_a_crash_and_a_rescale(tmp_path: Path) -> None:
+    """1.4, 2.6, 3.2, 10.5: numbers and new rows go on after a crash and in other partitions."""
+    table = tmp_path / "table"
+    with Harness(job_of(table), tmp_path / "root") as h:
+        first = h.batch({"rows": [row("a", 1, 1), row("a", 2, 2), row("a", 2, 4), row("b", 3, 1)]}, at=1)
+        assert plain(first["log"]) == [("a", 10, "EARLY", 0, 3, 7)]
+        h.crash_after("CommitBatch")
+        with pytest.raises(Crashed):
+            h.batch({"rows": [row("a", 4, 8)]}, at=2)
+        assert plain(h.restart()["log"]) == []
+        # Batch time 3 is a multiple of emit_every: the partitions run without rows.
+        assert plain(h.batch(at=3)["log"]) == [("a", 10, "EARLY", 1, 4, 15), ("b", 10, "EARLY", 0, 1, 1)]
+        h.batch({"rows": [row("b", 4, 2)]}, at=4)
+        shown = {r["k"]: (r["_pane"], r["_revision"], r["_new_rows"]) for r in h.state("w")}
+        assert shown == {"a": ("EARLY", 1, 0), "b": ("EARLY", 0, 1)}
+        offline = read(tmp_path / "root", "early", "w").to_pylist()
+        assert in_order(offline) == in_order(h.state("w")), "the state is read without the job's code"
+        h.restore(batch=h.commit().batch, partitions=5, job=job_of(table, 5))
+        assert plain(h.batch(at=6)["log"]) == [("b", 10, "EARLY", 1, 2, 3)]
+        h.restart(job_of(table, 5, rows=1))
+        assert plain(h.batch({"rows": [row("a", 12, 16)]}, at=7)["log"]) == [
+            ("a", 10, "ON_TIME", 2, 4, 15), ("a", 20, "EARLY", 0, 1, 16), ("b", 10, "ON_TIME", 2, 2, 3)
+        ]  # fmt: skip
+        late = h.batch({"rows": [row("b", 5, 4)]}, at=9)
+        assert plain(late["log"]) == [("b", 10, "LATE", 3, 3, 7)]
+        h.batch(watermark=70, at=20)
+        kept = DeltaTable(table).to_pyarrow_table().to_pylist()
+        assert plain(kept) == [
+            ("a", 10, "ON_TIME", 2, 4, 15), ("a", 20, "ON_TIME", 1, 1, 16), ("b", 10, "LATE", 3, 3, 7)
+        ]  # fmt: skip
+        panes = sorted((r["k"], r["window_end"].timestamp(), r["_pane"], r["n"]) for r in h.output()["panes"])
+        assert panes == [
+            ("a", 5, "EARLY", 3), ("a", 5, "ON_TIME", 1), ("a", 10, "EARLY", 3), ("a", 10, "ON_TIME", 1),
+            ("a", 15, "ON_TIME", 1), ("a", 20, "ON_TIME", 1),
+            ("b", 5, "EARLY", 2), ("b", 10, "EARLY", 2), ("b", 15, "ON_TIME", 1),
+        ]  # fmt: skip
+        # The row of b at 5 s is late for [0, 10) of the sliding windows only.
+        assert {r["k"]: r["n"] for r in h.output()["minutes"]} == {"a": 10, "b": 5}
