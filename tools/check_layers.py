@@ -50,7 +50,14 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("testing",),  # the test kit may import all, and nothing imports it
 )
 # Modules at the top of the package that are the front of a folder, and have its rank.
-FACADES = {"__init__": "graph", "__main__": "cli", "windows": "graph", "agg": "graph"}
+FACADES = {
+    "__init__": "graph",
+    "__main__": "cli",
+    "windows": "graph",
+    "agg": "graph",
+    "triggers": "graph",
+    "evictors": "graph",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ LIGHT = (
     "penstock",
     "penstock.graph",
     "penstock.windows",
+    "penstock.triggers",
+    "penstock.evictors",
     "penstock.checkpoint",
     "penstock.state",
     "penstock.sources",

@@ -1,0 +1,10 @@
+"""Evictors are imported from `penstock.evictors`."""
+
+from __future__ import annotations
+
+import penstock.evictors
+
+
+def test_all_evictors_are_there() -> None:
+    """Three ready-made ones."""
+    assert [*penstock.evictors.__all__] == ["KeepDelta", "KeepLast", "KeepNewest"]
