@@ -157,6 +157,26 @@ class UnfitValue(UserFunctionError, ValueError):
     )
 
 
+class WrongTriggerResult(UserFunctionError, TypeError):
+    """A trigger of the job returned what is no decision."""
+
+    code = "PEN-OPR-037"
+    remedy = (
+        "Return TriggerResult.CONTINUE, FIRE or FIRE_AND_PURGE from judge, and from due None or a Wake with aware "
+        "datetimes. Nothing was committed, and the batch is re-run."
+    )
+
+
+class UnfitTriggerState(UserFunctionError, TypeError):
+    """A trigger of the job left a state that cannot be kept as JSON."""
+
+    code = "PEN-OPR-038"
+    remedy = (
+        "Keep None, bool, int, float, str, and lists and dicts of these in the state; the keys of dicts are str. "
+        "Nothing was committed, and the batch is re-run."
+    )
+
+
 class RequeueRefused(PenstockError, ValueError):
     """A request to send quarantined rows through again that no driver can carry out."""
 
