@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock import Job, agg, seconds
+from penstock import Job, agg, count, seconds
+from penstock.evictors import KeepLast
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
-from penstock.windows import Cumulative, Session, Sliding, Tumbling, drop_late
+from penstock.triggers import Every
+from penstock.windows import Cumulative, GlobalWindow, Session, Sliding, Tumbling, drop_late
 from tools.drawings import PICTURES
 from tools.timeline import Bar, Dot, Lane, Timeline, drawn
 
@@ -116,6 +118,15 @@ def _joined() -> Job:
     return job
 
 
+def _triggered() -> Job:
+    job = Job("timeline", partitions=2)
+    rows = job.source("rows", MemorySource(_SCHEMA), event_time="t", max_out_of_order=seconds(5))
+    window = GlobalWindow().trigger(Every(count(3))).evict(KeepLast(4))
+    made = rows.key_by("k").window("w", window).aggregate(values=agg.collect("v", limit=9), newest=agg.max("t"))
+    made.write("out", MemorySink())
+    return job
+
+
 def _sums(row: Row) -> str:
     return f"n {row['n']}, sum {row['total']}"
 
@@ -198,6 +209,20 @@ SCENARIOS: Mapping[str, Scenario] = {
         shown=lambda row: f"{row['k']}: {row['ordered']} and {row['paid']}",
         spans=False,
         at=lambda row: _seconds(row["at"]),
+    ),
+    "triggers": Scenario(
+        title="GlobalWindow().trigger(Every(count(3))).evict(KeepLast(4)): judged once a batch, after its rows",
+        ticks=_TICKS,
+        build=_triggered,
+        batches=(
+            {"rows": _rows(("a", 2, 1), ("a", 8, 2))},
+            {"rows": _rows(("a", 13, 3), ("a", 9, 4), ("a", 21, 5))},
+            {"rows": _rows(("a", 25, 6))},
+            {"rows": _rows(("a", 30, 7), ("a", 36, 8))},
+        ),
+        shown=lambda row: f"rows {', '.join(map(str, row['values']))}",
+        spans=False,
+        at=lambda row: _seconds(row["newest"]),
     ),
 }
 

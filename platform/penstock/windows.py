@@ -1,12 +1,14 @@
 """Name the windows a stream can be cut into: `from penstock.windows import Tumbling`."""
 
 from penstock.graph.policies import LatenessRule
+from penstock.graph.specs.global_windows import GlobalWindow
 from penstock.graph.specs.session_windows import Session
 from penstock.graph.window_functions import WindowView
 from penstock.graph.windows import Cumulative, Sliding, TimeWindow, Tumbling, drop_late, late_to
 
 __all__ = [
     "Cumulative",
+    "GlobalWindow",
     "LatenessRule",
     "Session",
     "Sliding",

@@ -61,6 +61,17 @@ class UnboundedState(JobError):
     remedy = "Set a timeout such as idle(hours(1)), or unbounded=True: the state then grows with the keys."
 
 
+class UnboundedWindow(UnboundedState):
+    """A global window keeps all its rows: its trigger never fires, or leaves them where they are."""
+
+    code = "PEN-JOB-028"
+    remedy = (
+        "Drop the rows that were emitted, as by Purging(Every(count(100))), or evict all but some, as by "
+        "KeepLast(100). GlobalWindow(ttl=hours(1)) forgets idle keys. Under unbounded=True the state grows with the "
+        "rows."
+    )
+
+
 class NoEventTime(JobError):
     """An event-time step reads rows whose event time is not defined."""
 

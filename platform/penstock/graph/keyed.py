@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
+
 from penstock.graph.specs.deduplicate import DeduplicateMethods
+from penstock.graph.specs.global_windows import GlobalWindow, GlobalWindowStream
 from penstock.graph.specs.join import JoinMethods
 from penstock.graph.specs.join_as_of import AsOfMethods
 from penstock.graph.specs.session_windows import SessionWindows
@@ -29,15 +32,18 @@ class StatefulSteps(
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
-    windowed = (_EventWindows,)
+    windowed = (_EventWindows, GlobalWindowStream)
 
-    def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]:
+    @overload
+    def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]: ...
+    @overload
+    def window(self, name: str, spec: GlobalWindow, *, partitions: int | None = None) -> GlobalWindowStream[Stream]: ...
+    def window(self, name: str, spec: Any, *, partitions: int | None = None) -> Any:
         """Cut each key's rows into windows; the step's state lives under `name`.
 
         `partitions` of the state: of a keyed stream the job's, unless said otherwise, of a whole stream one.
         """
-        windows: WindowedStream[Stream] = self._windowed(name, spec, partitions)
-        return windows
+        return self._windowed(name, spec, partitions)
 
 
 class KeyedStream(StatefulSteps[Stream]):

@@ -1,0 +1,202 @@
+"""What a batch of global windows emits, when, and what it leaves (SEMANTICS 1.4, 1.6, 2.1, 2.10, 6, 7.2)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from global_disk import GlobalDisk, numbers_of
+
+from penstock import agg, count, hours, micros, seconds
+from penstock.graph.specs.global_windows import GlobalWindows
+from penstock.graph.window_functions import WindowFunction
+from penstock.state import EVENT
+from penstock.time.clock import END_OF_TIME
+from penstock.triggers import (
+    AfterAll,
+    AfterCount,
+    AfterDelta,
+    AfterProcessingTime,
+    AtEnd,
+    Every,
+    Moment,
+    Purging,
+    TriggerResult,
+    Wake,
+)
+from penstock.windows import GlobalWindow
+
+
+def applied(trigger: Any, **window: Any) -> GlobalWindows:
+    """Return a step with a function that lists the numbers of the rows."""
+    return GlobalWindows(window=GlobalWindow(**window).trigger(trigger), function=WindowFunction(numbers_of, "-"))
+
+
+def rows(*numbers: int, key: str | None = "a", v: float = 0.0) -> list[dict[str, Any]]:
+    """Return rows of a key at these microseconds."""
+    return [{"k": key, "n": n, "v": v, "t": n} for n in numbers]
+
+
+def test_three_of_seven_rows_fire_once_with_seven(tmp_path: Path) -> None:
+    """6: a trigger is judged once per batch, key and window, after the batch's rows."""
+    disk = GlobalDisk(applied(Purging(Every(count(3)))), tmp_path)
+    made = disk.batch(rows(*range(7)), time=1)
+    assert made.output == [{"k": "a", "rows": [*range(7)]}]
+    assert disk.table() == []
+
+
+def test_rows_after_the_finish_are_dropped_and_counted(tmp_path: Path) -> None:
+    """6, 2.10: also those of later batches; the key keeps a mark, and no row."""
+    window = GlobalWindow().trigger(AfterCount(2)).late_to("after")
+    disk = GlobalDisk(GlobalWindows(window=window, function=WindowFunction(numbers_of, "-")), tmp_path)
+    assert disk.batch(rows(1, 2), time=1).output == [{"k": "a", "rows": [1, 2]}]
+    made = disk.batch(rows(3, 4) + rows(5, key="b"), time=2)
+    assert (made.output, made.late) == ([], [3, 4])
+    assert {name: made.counts[name] for name in ("rows", "merged", "counted", "late")} == {
+        "rows": 3,
+        "merged": 3,
+        "counted": 1,
+        "late": 2,
+    }
+    assert [(r["k"], r["_held"], r["_slots"][0]) for r in disk.table() if r["_row"] is None] == [
+        ("b", 1, 0),
+        ("a", 0, 1),
+    ]
+
+
+def test_batches_without_rows_are_asked_for(tmp_path: Path) -> None:
+    """1.4: by batch time and by the watermark; one that waits for another trigger asks for that one's moment."""
+    disk = GlobalDisk(applied(AfterAll(AfterProcessingTime(micros(5)), AfterProcessingTime(micros(20)))), tmp_path)
+    made = disk.batch(rows(1), time=10)
+    assert (made.due, made.due_time) == (None, 15)
+    assert disk.batch([], time=15).due_time == 30
+    assert disk.batch([], time=30).output == [{"k": "a", "rows": [1]}]
+    disk = GlobalDisk(applied(Every(micros(10), clock=EVENT), unbounded=True), tmp_path / "event")
+    (tmp_path / "event").mkdir()
+    assert disk.batch(rows(12), time=1).due == 20
+    made = disk.batch([], time=2, watermark=34)
+    assert (made.output, made.due) == ([{"k": "a", "rows": [12]}], 40)
+
+
+def test_the_end_of_time_is_asked_for_once(tmp_path: Path) -> None:
+    """2.1: a source that has ended, or a drain, fires AtEnd."""
+    disk = GlobalDisk(applied(AtEnd(), unbounded=True), tmp_path)
+    assert disk.batch(rows(1), time=1).due == END_OF_TIME - 1
+    made = disk.batch([], time=2, watermark=END_OF_TIME)
+    assert (made.output, made.due, made.due_time) == ([{"k": "a", "rows": [1]}], None, None)
+
+
+def test_a_purged_window_is_forgotten_and_asks_for_nothing(tmp_path: Path) -> None:
+    """No empty pane follows; a reference of AfterDelta stays, because the next row is compared with it."""
+    disk = GlobalDisk(applied(Purging(Every(micros(10)))), tmp_path)
+    disk.batch(rows(1), time=5)
+    made = disk.batch([], time=10)
+    assert (made.output, made.due_time, disk.table()) == ([{"k": "a", "rows": [1]}], None, [])
+    (tmp_path / "delta").mkdir()
+    disk = GlobalDisk(applied(Purging(AfterDelta("v", 3))), tmp_path / "delta")
+    disk.batch(rows(1), time=1)
+    disk.batch(rows(2, v=5.0), time=2)
+    assert [r["_held"] for r in disk.table()] == [0]
+
+
+def test_a_key_expires_after_its_ttl_and_its_rows_are_counted(tmp_path: Path) -> None:
+    """7.2: strictly later than the time of the last row's batch + ttl; a row of that batch keeps the key."""
+    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(10)), tmp_path)
+    made = disk.batch(rows(1, 2) + rows(3, key="b"), time=100)
+    assert made.due_time == 111
+    assert disk.batch([], time=110).counts["expired"] == 0
+    made = disk.batch(rows(4, key="b"), time=111)
+    assert (made.counts["expired"], made.due_time) == (2, 122)
+    assert {r["k"] for r in disk.table()} == {"b"}
+    assert disk.batch(rows(5), time=112).counts["counted"] == 1
+    assert [(r["k"], r["n"]) for r in disk.table() if r["_row"] is not None] == [("b", 3), ("a", 5), ("b", 4)]
+
+
+def test_a_ttl_forgets_a_finish(tmp_path: Path) -> None:
+    """So the marks of finished keys do not grow for ever; a later row begins again."""
+    disk = GlobalDisk(applied(AfterCount(1), ttl=micros(10)), tmp_path)
+    disk.batch(rows(1), time=1)
+    assert disk.batch([], time=12).counts["expired"] == 0
+    assert disk.table() == []
+    assert disk.batch(rows(2), time=13).output == [{"k": "a", "rows": [2]}]
+
+
+@pytest.mark.parametrize(
+    ("reached", "judged", "expected"),
+    [(None, None, [2, 7]), (None, 5, [5, 7]), (40, None, [40, 40]), (40, 50, [50, 50])],
+)
+def test_the_output_has_the_event_time_that_was_reached(
+    tmp_path: Path, reached: int | None, judged: int | None, expected: list[int]
+) -> None:
+    """2.1: the watermark; in the first batch the highest of the key's rows; never late for the steps behind."""
+    disk = GlobalDisk(applied(Purging(Every(count(1)))), tmp_path)
+    made = disk.batch(rows(1, 2) + rows(7, key="b"), time=100, reached=reached, judged=judged)
+    assert sorted(made.times) == expected
+
+
+def test_a_whole_stream_is_one_window(tmp_path: Path) -> None:
+    """Without keys a function gets ()."""
+    spec = GlobalWindows(
+        window=GlobalWindow().trigger(Purging(Every(count(3)))),
+        function=WindowFunction(lambda key, view: [{"k": str(key), "rows": view.current["n"].to_pylist()}], "-"),
+    )
+    disk = GlobalDisk(spec, tmp_path, keys=pa.schema([]))
+    assert disk.batch(rows(1) + rows(2, key="b"), time=1).output == []
+    assert disk.rescale(1, 1, None) == (None, None)
+    assert disk.batch(rows(3, key="c"), time=2).output == [{"k": "()", "rows": [1, 2, 3]}]
+    counted = GlobalWindows(window=spec.window, aggregates={"n": agg.count(), "last": agg.last("n")})
+    (tmp_path / "counted").mkdir()
+    disk = GlobalDisk(counted, tmp_path / "counted", keys=pa.schema([]))
+    disk.batch(rows(1, 2), time=1)
+    assert disk.batch(rows(3, key="c"), time=2).output == [{"n": 3, "last": 3}]
+
+
+class Quiet:
+    """Fires when no row has come for so many microseconds of batch time: what only `due` makes possible."""
+
+    def on_row(self, state: dict[str, Any], row: dict[str, Any], at: Moment) -> None:
+        """Note when the row came."""
+        state["until"] = (at.batch_time + timedelta(seconds=10)).isoformat()
+
+    def judge(self, state: dict[str, Any], at: Moment) -> TriggerResult:
+        """Fire when it is time."""
+        quiet = at.batch_time >= datetime.fromisoformat(state["until"])
+        return TriggerResult.FIRE_AND_PURGE if quiet else TriggerResult.CONTINUE
+
+    def due(self, state: dict[str, Any]) -> Wake | None:
+        """Return that time."""
+        return Wake(time=datetime.fromisoformat(state["until"])) if state else None
+
+
+def test_a_trigger_of_the_users_is_woken(tmp_path: Path) -> None:
+    """1.4, 6: its state is kept and rebuilt in other partitions, and its `due` asks for a batch."""
+    disk = GlobalDisk(applied(Quiet(), ttl=hours(1)), tmp_path, partitions=2)
+    second = 1_000_000
+    assert disk.batch(rows(1), time=second).due_time == 11 * second
+    assert disk.rescale(3, second, None)[1] == 11 * second
+    assert disk.batch(rows(2), time=5 * second).output == []
+    assert disk.batch([], time=11 * second).due_time == 15 * second
+    assert disk.batch([], time=15 * second).output == [{"k": "a", "rows": [1, 2]}]
+
+
+def test_another_trigger_begins_again_with_the_next_row(tmp_path: Path) -> None:
+    """10.1: the rows that are held stay in the window."""
+    disk = GlobalDisk(applied(Purging(Every(count(3)))), tmp_path)
+    disk.batch(rows(1, 2), time=1)
+    disk.change_spec(applied(Purging(Every(count(2)))))
+    assert disk.evolution().refused == ()
+    assert disk.batch(rows(3), time=2).output == []
+    assert disk.batch(rows(4), time=3).output == [{"k": "a", "rows": [1, 2, 3, 4]}]
+
+
+def test_a_ttl_that_is_new_counts_from_the_next_row(tmp_path: Path) -> None:
+    """And one that is taken away forgets nothing more."""
+    disk = GlobalDisk(applied(Every(count(9)), unbounded=True), tmp_path)
+    disk.batch(rows(1), time=1)
+    disk.change_spec(applied(Every(count(9)), ttl=seconds(1)))
+    assert disk.batch(rows(2), time=2).due_time == 2 + 1_000_001
+    disk.change_spec(applied(Every(count(9)), unbounded=True))
+    assert disk.batch([], time=5_000_000).counts["expired"] == 0
