@@ -72,6 +72,7 @@ class SessionDisk:
         partitions: int = 1,
         hashes: int = 1000,
         keys: pa.Schema = KEYS,
+        retracts: bool = False,
     ) -> None:
         spec = SessionWindows(window=window, aggregates=aggregates)
         whole = isinstance(window.late, LateTo) or isinstance(window.gap, str)
@@ -84,7 +85,9 @@ class SessionDisk:
             inputs={name: pa.int64() for name in ("n", "v", "g")},
         )
         self.side = bind_side(spec, bound)
-        self.step: SessionStep = bind(spec, [self.side], StepContext(name="s", event=True, timed=True))
+        self.step: SessionStep = bind(
+            spec, [self.side], StepContext(name="s", event=True, timed=True, retracts=retracts)
+        )
         self.root, self.partitions, self.hashes = Path(root), partitions, hashes
         self.refs: list[dict[str, Any] | None] = [None] * partitions
         self.batches = 0

@@ -92,6 +92,16 @@ class RevisionsMisread(JobError):
     )
 
 
+class RetractionsLost(JobError):
+    """A sink would keep rows of sessions that other sessions have replaced."""
+
+    code = "PEN-JOB-023"
+    remedy = (
+        "Write the sessions as the window emits them, with _pane, to a sink with mode=UPSERT, and filter and rename "
+        "in what reads the table. Or write them to a sink that appends, or add '_revision' to the keys."
+    )
+
+
 class JobNotFound(JobError, LookupError):
     """No module in jobs/ has the name of the job."""
 

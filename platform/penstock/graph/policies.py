@@ -53,6 +53,8 @@ class Pane(Enum):
     EARLY = "EARLY"
     ON_TIME = "ON_TIME"
     LATE = "LATE"
+    RETRACTED = "RETRACTED"
+    """It takes back the row of this key, window and revision: another window has replaced it."""
 
 
 class BadRecord(Enum):

@@ -122,6 +122,8 @@ class StepSpec(ABC):
     """The outlets that the map side fills."""
     passes_revisions: ClassVar[bool] = False
     """Whether its output are rows of its input, so that revisions among them are revisions still."""
+    moves_windows: ClassVar[bool] = False
+    """Whether a revision may have another window than the rows that it replaces."""
     unit: ClassVar[Unit] = Unit.BATCH
     """What a check of the step's output judges."""
 

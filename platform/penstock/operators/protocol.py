@@ -323,11 +323,15 @@ class BoundSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """The graph's facts of a step: whether its rows have event time, and whether a step reads its output."""
+    """The graph's facts of a step: whether its rows have event time, and whether a step reads its output.
+
+    `retracts` says whether a sink needs a row for each that the step takes back.
+    """
 
     name: str
     event: bool
     timed: bool
+    retracts: bool = False
 
 
 class Operator(Protocol):

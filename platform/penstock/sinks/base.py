@@ -206,6 +206,8 @@ class Sink(Protocol):
     """The files hold the place of each row in order of arrival, and `read_staged` returns rows in that order."""
     keys: Sequence[str] = ()
     """The columns by which a row replaces an older one; none where rows are only added."""
+    retracts: bool = False
+    """A row whose `_pane` is RETRACTED deletes the row of its keys, where there are keys."""
 
     def staging(self, folder: CheckpointFolder) -> CheckpointFolder:
         """Return where the tasks put this sink's files: `folder`, its own below the checkpoint, by default.

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from enum import Enum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import ConfigError, SinkSchemaMismatch, SinkValueRefused
+from penstock.graph.policies import Pane
+from penstock.graph.windows import PANE
 
-__all__ = ["Mode", "checked_keys", "how_written", "refuse_missing_keys", "refuse_null_keys"]
+__all__ = ["Mode", "checked_keys", "how_written", "refuse_missing_keys", "refuse_null_keys", "without_retracted"]
 
 
 class Mode(Enum):
@@ -47,3 +50,10 @@ def refuse_null_keys(keys: Sequence[str], rows: pa.Table, where: str) -> None:
     for key in keys:
         if rows[key].null_count:
             raise SinkValueRefused(f"key {key!r} is null", where=where)
+
+
+def without_retracted(rows: pa.Table) -> pa.Table:
+    """Return the rows that windows emit, without those that take one back: they only delete the row of their keys."""
+    if PANE not in rows.column_names or not pa.types.is_string(rows.schema.field(PANE).type):
+        return rows
+    return rows.filter(pc.invert(pc.fill_null(pc.equal(rows[PANE], Pane.RETRACTED.value), fill_value=False)))

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock import Job, agg, minutes, seconds
-from penstock.errors import JobError, RevisionsMisread
+from penstock.errors import JobError, RetractionsLost, RevisionsMisread
+from penstock.graph.revision_readers import needs_retractions
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import Delta, MemorySink, Mode
 from penstock.sources import MemorySource
-from penstock.windows import Cumulative, Tumbling, drop_late, late_to
+from penstock.windows import Cumulative, Session, Tumbling, drop_late, late_to
 
 REVISING = Tumbling(seconds(10)).update_late(within=minutes(1), then=drop_late())
 GROWING = Cumulative(seconds(10), step=seconds(5)).update_late(within=minutes(1), then=drop_late())
@@ -173,3 +174,62 @@ def test_settings_of_panes_need_a_window_that_has_panes() -> None:
     rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(5))
     with pytest.raises(JobError, match="_pane"):
         rows.key_by("k").window("w", REVISING).aggregate(_pane=agg.count())
+
+
+SESSIONS = Session(seconds(10)).update_late(within=minutes(1), then=drop_late())
+TABLE = Delta("table", mode=Mode.UPSERT, keys=["k", "window_end"])
+
+
+@pytest.mark.parametrize(
+    ("then", "sink", "why"),
+    [
+        (lambda out: out, Table("k", "window_end"), "Table deletes no rows"),
+        (lambda out: out.select("k", "window_end", "n"), TABLE, "select leaves out or changes '_pane'"),
+        (lambda out: out.select("k", "_pane", "n", "window_start AS window_end"), TABLE, "changes 'window_end'"),
+        (lambda out: out.with_columns(k="upper(k)"), TABLE, "with_columns changes 'k'"),
+        (lambda out: out.filter("_pane = 'ON_TIME'"), TABLE, "filter .* may drop the rows that say so"),
+        (lambda out: out.transform("t", lambda df: df), TABLE, "a transform may change '_pane'"),
+    ],
+    ids=["a sink without deletes", "no pane", "other keys by select", "other keys", "a filter by pane", "a function"],
+)
+def test_a_table_that_would_keep_replaced_sessions_is_refused(then, sink, why: str) -> None:
+    """2.6: what replaces a session may have another window, so a table by keys has to delete the old one."""
+    job, out = job_of(SESSIONS)
+    then(out).write("out", sink)
+    with pytest.raises(RetractionsLost, match=why):
+        job.graph()
+
+
+@pytest.mark.parametrize(
+    ("spec", "then", "keys", "words", "taken_back"),
+    [
+        (SESSIONS, lambda out: out, ["k", "window_end"], "replaces others; a row that is taken back is deleted", True),
+        (
+            SESSIONS,
+            lambda out: out.filter("n > 1").with_columns(m="2 * n").select("k", "window_end", "m", "_pane"),
+            ["k", "window_end"],
+            "a row that is taken back is deleted",
+            True,
+        ),
+        (SESSIONS, lambda out: out, ["k", "window_end", "_revision"], "revisions are rows of their own", False),
+        (SESSIONS.discarding(), lambda out: out, ["k", "window_end", "_revision"], "rows of their own", False),
+        (REVISING, lambda out: out, ["k", "window_end"], "the newest revision of a key replaces others", False),
+    ],
+    ids=["as emitted", "with other columns", "by revision", "panes", "time windows"],
+)
+def test_a_table_by_keys_deletes_the_sessions_that_others_replace(spec, then, keys, words: str, *, taken_back) -> None:
+    """2.6: `explain` says so, and only where a table needs it the step emits what it takes back."""
+    job, out = job_of(spec)
+    then(out).write("out", Delta("table", mode=Mode.UPSERT, keys=keys))
+    out.write("log", MemorySink())
+    assert words in said(job, "sink out")
+    (step,) = job.graph().steps
+    assert needs_retractions(step, job.graph().nodes) is taken_back
+
+
+def test_a_table_by_the_start_of_a_session_is_refused() -> None:
+    """2.6: a session may begin where one did that is forgotten, and would replace it."""
+    job, out = job_of(SESSIONS)
+    out.write("out", Delta("table", mode=Mode.UPSERT, keys=["k", "window_start"]))
+    with pytest.raises(RevisionsMisread, match="add 'window_end' to its keys"):
+        job.graph()

@@ -8,7 +8,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ConfigError, SinkSchemaMismatch, SinkValueRefused
-from penstock.sinks.keys import Mode, checked_keys, how_written, refuse_missing_keys, refuse_null_keys
+from penstock.sinks.keys import (
+    Mode,
+    checked_keys,
+    how_written,
+    refuse_missing_keys,
+    refuse_null_keys,
+    without_retracted,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +50,11 @@ def test_a_key_that_is_null_is_refused() -> None:
     refuse_null_keys(["k"], rows.slice(0, 1), "table")
     with pytest.raises(SinkValueRefused, match="key 'k' is null"):
         refuse_null_keys(["k"], rows, "table")
+
+
+def test_a_row_that_is_taken_back_is_not_written() -> None:
+    """2.6: its keys delete the row that a session had; rows of anything else stay as they are."""
+    panes = pa.table({"n": [1, 2, 3, 4], "_pane": ["ON_TIME", "RETRACTED", None, "LATE"]})
+    assert without_retracted(panes)["n"].to_pylist() == [1, 3, 4]
+    for others in (pa.table({"n": [1]}), pa.table({"_pane": [1]})):
+        assert without_retracted(others) is others

@@ -31,14 +31,12 @@ class SessionWindow(EventWindow):
     gap: int | str
 
     def __post_init__(self) -> None:
-        """Raise JobError for early panes and revisions, which sessions do not have."""
+        """Raise JobError for early panes, which sessions do not have, and for a gap that reaches beyond time."""
         EventWindow.__post_init__(self)
         if self.has_early:
             raise job_error(
                 "a session has no early panes: use emit_every and emit_on with Tumbling, Sliding or Cumulative"
             )
-        if self.has_panes or self.accumulation is Accumulation.DISCARDING:
-            raise job_error("a session is emitted once, and late rows do not revise it: use drop_late() or late_to(…)")
         if isinstance(self.gap, int) and self.gap > LONGEST_GAP:
             raise job_error(
                 f"the gap of a session is {Duration(self.gap)}, and its end would be beyond time: the longest is "
@@ -79,6 +77,12 @@ class SessionWindows(WindowSpec):
         "merged": ("counted", "late"),
     }
     before_shuffle: ClassVar[frozenset[str]] = frozenset({ASIDE_OUTLET})
+    moves_windows: ClassVar[bool] = True
+
+    @property
+    def window_columns(self) -> frozenset[str]:
+        """Return the end: a session may begin where one did that was forgotten."""
+        return frozenset({"window_end"})
 
     def reads(self, side: int) -> Reads:
         """Return what the aggregates read, and the gap; rows that may go to a side stream keep their columns."""
@@ -101,12 +105,19 @@ class SessionWindows(WindowSpec):
     def settings(self) -> Mapping[str, str]:
         """Return the gap, what becomes of late rows, and which rows are."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped"
-        return {"gap": self._gap, "late data": late, "lateness rule": self.window.rule.value}
+        panes = {"panes": self.window.accumulation.value} if self.window.has_panes else {}
+        return {"gap": self._gap, "late data": late, "lateness rule": self.window.rule.value, **panes}
 
     def words(self, node: StepNode, keys: str) -> str:
         """Return the gap, keys, what becomes of late rows, and the aggregates."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped and counted"
-        return f"window {node.name}: sessions with a gap of {self._gap}, {keys}, late rows {late}; {self.made}"
+        late = f"late rows {late}"
+        if self.window.has_panes:
+            whole = self.window.accumulation is Accumulation.ACCUMULATING
+            panes = "all rows of the session, whose bounds may move" if whole else "the late rows"
+            within = Duration(self.window.allowed_lateness)
+            late = f"revised within {within} of the end by {panes}, rows that join none {late[10:]}"
+        return f"window {node.name}: sessions with a gap of {self._gap}, {keys}, {late}; {self.made}"
 
     @property
     def _gap(self) -> str:

@@ -2,98 +2,53 @@
 
 Merging is the same in whatever order and by whatever pieces. A batch costs what its rows, the open sessions of their
 keys, and the keys that are due cost.
+
+With allowed lateness a closed session is held until it is forgotten, and a row that joins it revises it (2.6). The row
+may prolong it, or join it to another. Then the session that comes out has other bounds than the rows that were emitted
+before, and replaces them. Its revisions are numbered on from the highest of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.graph.policies import Accumulation, Pane
 from penstock.graph.specs.time_windows import LATE_OUTLET
-from penstock.operators.aggregates import ROWS, AggregatePlan
+from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.key_timeouts import behind
-from penstock.operators.grouping import Grouping, group_rows
 from penstock.operators.protocol import HASHED, TIME, Emit, StateView, StepFacts
+from penstock.operators.sessions.session_layout import (
+    BOUNDS,
+    DEADLINES,
+    LATENESS,
+    NEVER,
+    SESSIONS,
+    SessionLayout,
+    deadlines,
+    entries,
+    grouped,
+    least,
+    micros_of,
+)
 from penstock.operators.sessions.session_rows import END, LATE_ARRIVAL, ROW, START, SURELY_LATE
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
-from penstock.operators.windows.window_rows import WINDOW_END, WINDOW_START, closed_windows, late_rows
+from penstock.operators.windows.window_rows import closed_windows, late_rows
 from penstock.state.keys import Bools, Ints
-from penstock.state.parts import Merge, Part, by_name
-from penstock.state.row_layout import DELETED, GROUP, HASH
+from penstock.state.row_layout import GROUP, HASH
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand, arrival_order
 
-__all__ = [
-    "BOUNDS",
-    "DEADLINES",
-    "SESSIONS",
-    "SessionBatch",
-    "SessionLayout",
-    "deadlines",
-    "entries",
-    "grouped",
-    "least",
-    "micros_of",
-]
+__all__ = ["SessionBatch"]
 
-SESSIONS, DEADLINES = "sessions", "deadlines"
-SESSION_START, SESSION_END = "session_start", "session_end"
-_UTC = pa.timestamp("us", tz="UTC")
-BOUNDS = pa.schema([(SESSION_START, _UTC), (SESSION_END, _UTC)])
-_NEVER = 2**63 - 1
 _BEGINNING = -(2**63)
+_ON_TIME, _LATE, _RETRACTED = (list(Pane).index(pane) for pane in (Pane.ON_TIME, Pane.LATE, Pane.RETRACTED))
 OUTPUT_ROWS = 262_144
 """How many windows one piece of the output has at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLayout:
-    """The columns of sessions, in the state and in the output; a plain value that can be pickled."""
-
-    plan: AggregatePlan
-    keys: pa.Schema
-
-    @property
-    def output(self) -> pa.Schema:
-        """Return the columns of the output: keys, window_start, window_end, results (SEMANTICS 3.1)."""
-        bounds = [pa.field(WINDOW_START, _UTC), pa.field(WINDOW_END, _UTC)]
-        return pa.schema([*self.keys, *bounds, *self.plan.result_fields])
-
-    @property
-    def stored(self) -> pa.Schema:
-        """Return the columns of the part `sessions`."""
-        hidden = [(GROUP, pa.int64()), (HASH, pa.int64())]
-        return pa.schema([*hidden, *self.keys, *BOUNDS, *self.plan.fields, (DELETED, pa.bool_())])
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        """Return that the newest row of a key and number hides the older; tables show sessions, deadlines follow."""
-        shown, keys = {SESSIONS: "", DEADLINES: None}, tuple(self.keys.names)
-        return by_name(Part(name=n, identity=keys, merge=Merge.LATEST, table=table) for n, table in shown.items())
-
-    def rows(self, slots: Ints, hashes: Ints, rows: pa.Table, starts: Ints, ends: Ints) -> pa.Table:
-        """Return rows of the part `sessions`; keys and partials are those of `rows`."""
-        own = {
-            GROUP: pa.array(slots),
-            HASH: pa.array(hashes),
-            SESSION_START: pa.array(starts).cast(_UTC),
-            SESSION_END: pa.array(ends).cast(_UTC),
-            DELETED: pa.array(np.zeros(len(slots), dtype=np.bool_)),
-        }
-        schema = self.stored
-        columns = [own[f.name] if f.name in own else rows[f.name].cast(f.type) for f in schema]
-        return pa.table(columns, schema=schema)
-
-    def finished(self, rows: pa.Table) -> pa.Table:
-        """Return sessions with the columns of `stored` as output."""
-        bounds = [rows[name] for name in BOUNDS.names]
-        results = self.plan.results(self.plan.partials_of(rows))
-        return pa.table([*(rows[name] for name in self.keys.names), *bounds, *results], schema=self.output)
 
 
 class SessionBatch:
@@ -107,57 +62,95 @@ class SessionBatch:
         self.layout, self.rows, self.facts = layout, rows, facts
         names, n = layout.keys.names, rows.num_rows
         of_keys = pa.schema([(HASH, pa.int64()), *layout.keys])
-        due = [] if facts.watermark is None else state.scan(DEADLINES, None, behind(facts.watermark))
         came = rows.select([HASHED, *names]).rename_columns(of_keys.names)
-        every = pa.concat_tables([came, *(table.select(of_keys.names).cast(of_keys) for table in due)]).combine_chunks()
+        due = {part: self._due(state, part, of_keys) for part in (DEADLINES, LATENESS) if part in layout.parts}
+        every = pa.concat_tables([came, *due.values()]).combine_chunks()
         grouping = grouped(every.select(names), integers(every, HASH))
         self.hashes = integers(every, HASH)[grouping.first]
         self.keys = every.select(names).take(pa.array(grouping.first))
-        self.due = np.zeros(grouping.groups, dtype=np.bool_)
-        self.due[grouping.ids[n:]] = True
-        self.key_of_rows = grouping.ids[:n]
-        part = layout.parts[SESSIONS]
-        self.key_of_held, held = state.rows_of(part, self.hashes, self.keys, schema=layout.stored)
+        self.due: dict[str, Bools] = {}
+        for part, table in due.items():
+            self.due[part] = np.zeros(grouping.groups, dtype=np.bool_)
+            self.due[part][grouping.ids[n : n + table.num_rows]] = True
+            n += table.num_rows
+        self.key_of_rows = grouping.ids[: rows.num_rows]
+        self.key_of_held, held = state.rows_of(layout.parts[SESSIONS], self.hashes, self.keys, schema=layout.stored)
         self.held = held.combine_chunks()
         self._merge()
+
+    def _due(self, state: StateView, part: str, of_keys: pa.Schema) -> pa.Table:
+        """Return the keys that have an entry up to the watermark."""
+        mark = self.facts.watermark
+        tables = [] if mark is None else state.scan(part, None, behind(mark))
+        return pa.concat_tables(
+            [of_keys.empty_table(), *(table.select(of_keys.names).cast(of_keys) for table in tables)]
+        )
 
     def _merge(self) -> None:
         late = _BEGINNING if self.facts.late is None else self.facts.late
         close = _BEGINNING if self.facts.watermark is None else self.facts.watermark
+        lateness, layout = self.layout.lateness, self.layout
         starts, ends = (micros_of(self.held, name) for name in BOUNDS.names)
-        self.held_ends = ends
+        self.held_ends, self.was_closed = ends, layout.closed_of(self.held)
         # A session that the watermark of lateness has passed closes without the batch's rows.
-        self.passed: Bools = ends < late
+        self.passed: Bools = (ends < late) & ~self.was_closed
+        self.held_closed: Bools = self.was_closed | self.passed
+        self.held_revisions = layout.revisions_of(self.held) + self.passed
         surely: Bools = self.rows[SURELY_LATE].to_numpy()
-        held, came = np.flatnonzero(~self.passed), np.flatnonzero(~surely)
+        held, came = np.flatnonzero(ends >= max(late - lateness, _BEGINNING)), np.flatnonzero(~surely)
         self.spans = merged_spans(
             np.concatenate([self.key_of_held[held], self.key_of_rows[came]]),
             np.concatenate([starts[held], integers(self.rows, START)[came]]),
             np.concatenate([ends[held], integers(self.rows, END)[came]]),
         )
+        spans = self.spans
+        self.joined, of_held, of_came = held, spans.ids[: len(held)], spans.ids[len(held) :]
         is_held = np.arange(len(held) + len(came)) < len(held)
-        is_late: Bools = ~self.spans.having(is_held) & (self.spans.ends < late)
-        self.closes: Bools = ~is_late & (self.spans.ends < close)
-        self.stays: Bools = ~(is_late | self.closes)
-        self.changed = self.spans.having(~is_held)
+        is_late: Bools = ~spans.having(is_held) & (spans.ends < late)
         self.late: Bools = surely.copy()
-        self.late[came] = is_late[self.spans.ids[len(held) :]]
-        self.slots = np.full(self.spans.total, -1, dtype=np.int64)
-        self.slots[self.spans.ids[is_held]] = integers(self.held, GROUP)[held]
-        self.merged = self._merged(held, came)
+        self.late[came] = is_late[of_came]
+        self.changed = spans.having(~is_held)
+        is_closed: Bools = ~is_late & (spans.ends < close)
+        was = np.zeros(spans.total, dtype=np.bool_)
+        was[of_held] = self.held_closed[held]
+        self.closes: Bools = is_closed & (self.changed | ~was)
+        self.closed: Bools = is_closed | (was & ~self.changed)
+        self.revised: Bools = self.closes & (spans.ends < late)
+        self.stays: Bools = ~(is_late | (self.closed & (spans.ends < max(close - lateness, _BEGINNING))))
+        self.revisions = np.full(spans.total, -1, dtype=np.int64)
+        np.maximum.at(self.revisions, of_held, self.held_revisions[held])
+        self.revisions += self.closes
+        self.slots = np.full(spans.total, -1, dtype=np.int64)
+        self.slots[of_held] = integers(self.held, GROUP)[held]
+        # Which rows of `held` have other bounds than what has come out of them.
+        self.replaced = np.zeros(len(ends), dtype=np.bool_)
+        self.replaced[held] = (starts[held] != spans.starts[of_held]) | (ends[held] != spans.ends[of_held])
+        self.merged = self._merged(of_held, of_came, came)
 
-    def _merged(self, held: Ints, came: Ints) -> pa.Table:
-        """Return the merged sessions as the state has them."""
-        plan = self.layout.plan
+    def _merged(self, of_held: Ints, of_came: Ints, came: Ints) -> pa.Table:
+        """Return the sessions that the batch leaves or closes, as the state has them; those without a row as held."""
+        plan, spans = self.layout.plan, self.spans
         names = [field.name for field in plan.fields]
-        parts = [self.held.select(names).take(pa.array(held)), self.rows.select(names).take(pa.array(came))]
-        partials = plan.merge(
-            plan.partials_of(pa.concat_tables(parts).combine_chunks()), self.spans.ids, self.spans.total
-        )
-        keys = self.keys.take(pa.array(self.spans.owners))
+        changed = np.flatnonzero(self.changed)
+        adds = self.changed[of_held]
+        if self.layout.accumulation is Accumulation.DISCARDING:
+            adds &= ~self.held_closed[self.joined]
+        parts = [
+            self.held.select(names).take(pa.array(self.joined[adds])),
+            self.rows.select(names).take(pa.array(came)),
+        ]
+        ids = (np.cumsum(self.changed) - 1)[np.concatenate([of_held[adds], of_came])]
+        partials = plan.merge(plan.partials_of(pa.concat_tables(parts).combine_chunks()), ids, len(changed))
+        owners = spans.owners[changed]
         schema = pa.schema([*self.layout.keys, *plan.fields])
-        table = pa.table([*keys.columns, *plan.arrays_of(partials)], schema=schema)
-        return self.layout.rows(self.slots, self.hashes[self.spans.owners], table, self.spans.starts, self.spans.ends)
+        table = pa.table([*self.keys.take(pa.array(owners)).columns, *plan.arrays_of(partials)], schema=schema)
+        made = self.layout.rows(self.hashes[owners], table, spans.starts[changed], spans.ends[changed])
+        kept = ~self.changed[of_held]
+        place = np.empty(spans.total, dtype=np.int64)
+        place[changed] = np.arange(len(changed))
+        place[of_held[kept]] = len(changed) + np.arange(int(kept.sum()))
+        whole = pa.concat_tables([made, self.held.take(pa.array(self.joined[kept]))]).combine_chunks()
+        return whole.take(pa.array(place))
 
     def counts(self) -> dict[str, int]:
         """Return how many rows came, counted and were late."""
@@ -165,15 +158,30 @@ class SessionBatch:
         late = int(rows[self.late].sum())
         return {"merged": int(rows.sum()), "counted": int(rows.sum()) - late, "late": late}
 
-    def closed(self) -> Iterator[Emit]:
-        """Yield the sessions that close, by their ends, as windows."""
-        tables = [self.held.filter(pa.array(self.passed)), self.merged.filter(pa.array(self.closes))]
-        rows = pa.concat_tables(tables).combine_chunks()
-        rows = rows.take(pa.array(np.lexsort((integers(rows, HASH), micros_of(rows, SESSION_END)))))
+    def closed_sessions(self) -> Iterator[Emit]:
+        """Yield the sessions that close, those that late rows revise, and the rows that are taken back, by their ends.
+
+        Of one key and end a row that is taken back comes before the one that replaces it.
+        """
+        taken_back = self.replaced & self.held_closed & self.layout.retracts
+        panes = np.where(self.revised[self.closes], _LATE, _ON_TIME)
+        pieces = [
+            (self.held.filter(pa.array(self.passed)), _ON_TIME, self.held_revisions[self.passed]),
+            (self.held.filter(pa.array(taken_back)), _RETRACTED, self.held_revisions[taken_back]),
+            (self.merged.filter(pa.array(self.closes)), panes, self.revisions[self.closes]),
+        ]
+        rows = pa.concat_tables([table for table, _, _ in pieces]).combine_chunks()
+        of_rows = np.concatenate([np.broadcast_to(pane, table.num_rows) for table, pane, _ in pieces])
+        revisions = np.concatenate([numbers for _, _, numbers in pieces])
+        order = np.lexsort((integers(rows, HASH), micros_of(rows, BOUNDS.names[1])))
+        rows, of_rows, revisions = rows.take(pa.array(order)), of_rows[order], revisions[order]
         for at in range(0, rows.num_rows, OUTPUT_ROWS):
-            windows = self.layout.finished(rows.slice(at, OUTPUT_ROWS).combine_chunks())
+            piece = slice(at, at + OUTPUT_ROWS)
+            table = rows.slice(at, OUTPUT_ROWS).combine_chunks()
+            windows = self.layout.finished(table, of_rows[piece], revisions[piece])
             # It closes when the watermark is past its end, and so may be late downstream at its last microsecond.
-            yield closed_windows(windows, self.layout.keys, at_least=self.facts.judged)
+            on_time = None if self.facts.judged is None else of_rows[piece] == _ON_TIME
+            yield closed_windows(windows, self.layout.keys, at_least=self.facts.judged, where=on_time)
 
     def late_rows(self, visible: pa.Schema, step: str) -> Iterator[Emit]:
         """Yield the late rows, which were sent whole, in order of arrival; `visible` are their columns."""
@@ -192,56 +200,35 @@ class SessionBatch:
         )
 
     def change(self) -> Change:
-        """Return what the sessions that stay open change, and when their keys are due."""
-        stay = np.flatnonzero(self.stays)
-        owners, changed = self.spans.owners[stay], self.changed[stay]
+        """Return what the batch changes of the sessions that stay, and when their keys are due."""
+        stay, layout = np.flatnonzero(self.stays), self.layout
+        owners = self.spans.owners[stay]
+        was_passed = np.zeros(self.spans.total, dtype=np.bool_)
+        was_passed[self.spans.ids[: len(self.joined)]] = self.passed[self.joined]
+        other = (self.changed | self.closes | was_passed)[stay]
         slots = free_slots(owners, self.slots[stay])
-        written = self.merged.take(pa.array(stay[changed])).set_column(0, GROUP, pa.array(slots[changed]))
+        at = stay[other]
+        written = layout.marked(
+            self.merged.take(pa.array(at)), slots=slots[other], revisions=self.revisions[at], closed=self.closed[at]
+        )
         # Tombstones for the numbers that a key has no session of any more.
         held_slots = integers(self.held, GROUP)
         width = max(int(slots.max(initial=0)), int(held_slots.max(initial=0))) + 1
-        deleted = self.held.filter(pa.array(~np.isin(self.key_of_held * width + held_slots, owners * width + slots)))
-        marks = pa.array(np.ones(deleted.num_rows, dtype=np.bool_))
-        deleted = deleted.set_column(deleted.schema.get_field_index(DELETED), DELETED, marks)
+        gone = ~np.isin(self.key_of_held * width + held_slots, owners * width + slots)
+        deleted = layout.deleted(self.held.filter(pa.array(gone)))
         append = {}
         if written.num_rows or deleted.num_rows:
             append[SESSIONS] = pa.concat_tables([written, deleted])
-        before = least(self.key_of_held, self.held_ends, len(self.hashes))
-        after = least(owners, self.spans.ends[stay], len(self.hashes))
-        asked = np.flatnonzero((after < _NEVER) & (self.due | (after < before)))
-        if len(asked):
-            keys = self.keys.take(pa.array(asked))
-            append[DEADLINES] = entries(self.hashes[asked], keys, deadlines(after[asked]))
+        for part, due in self.due.items():
+            closed = part == LATENESS
+            held, left = self.was_closed == closed, self.closed[stay] == closed
+            before = least(self.key_of_held[held], self.held_ends[held], len(self.hashes))
+            after = least(owners[left], self.spans.ends[stay[left]], len(self.hashes))
+            asked = np.flatnonzero((after < NEVER) & (due | (after < before)))
+            if len(asked):
+                groups = deadlines(after[asked], layout.lateness if closed else 0)
+                append[part] = entries(self.hashes[asked], self.keys.take(pa.array(asked)), groups)
         # Where no entry was due no floor is written either.
         watermark = self.facts.watermark
-        floors = {DEADLINES: behind(watermark)} if watermark is not None and self.due.any() else {}
+        floors = {part: behind(watermark) for part, due in self.due.items() if watermark is not None and due.any()}
         return Change(append=append, floors=floors)
-
-
-def least(owners: Ints, ends: Ints, total: int) -> Ints:
-    """Return the least end of each owner, the end of time where it has none."""
-    earliest = np.full(total, _NEVER, dtype=np.int64)
-    np.minimum.at(earliest, owners, ends)
-    return earliest
-
-
-def deadlines(ends: Ints) -> Ints:
-    """Return the watermarks that close sessions with these ends: the first that are past them."""
-    return np.minimum(ends, _NEVER - 2) + 1
-
-
-def entries(hashes: Ints, keys: pa.Table, groups: Ints) -> pa.Table:
-    """Return rows of the part `deadlines`."""
-    hidden = [pa.field(GROUP, pa.int64()), pa.field(HASH, pa.int64())]
-    return pa.table([pa.array(groups), pa.array(hashes), *keys.columns], schema=pa.schema([*hidden, *keys.schema]))
-
-
-def micros_of(rows: pa.Table, name: str) -> Ints:
-    """Return a column of moments without nulls, as microseconds."""
-    times: Ints = column_array(rows, name).cast(pa.int64()).to_numpy()
-    return times
-
-
-def grouped(keys: pa.Table, hashes: Ints) -> Grouping:
-    """Number the keys of rows in the order of their hashes."""
-    return group_rows([column_array(keys, name) for name in keys.column_names], hashes)

@@ -1,9 +1,12 @@
 """Run session windows: rows become sessions before the shuffle, which join those that are held after it (SEMANTICS 3).
 
-The state of a partition has two parts, both with `_hash` and the key columns.
-`sessions` has a row for each key and open session, with bounds and partial aggregates. `_group` numbers the sessions
-of a key from 0, and stays as long as a session is open. The newest row of a key and number hides the older.
-`deadlines` has for each key an entry at or before the watermark that closes its earliest session; that is `_group`.
+The state of a partition has these parts, all with `_hash` and the key columns:
+
+- `sessions`: a row for each key and session that is held, with bounds and partial aggregates. `_group` numbers the
+  sessions of a key from 0, and stays as long as a session is held. The newest row of a key and number hides the older.
+  With allowed lateness it has the number of the newest row that was emitted of the session, and whether it is closed.
+- `deadlines`: for each key an entry at or before the watermark that closes its earliest session, as `_group`.
+- `lateness`: with allowed lateness the same for the watermark that forgets its earliest closed session.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import JobError, StateError
+from penstock.graph.policies import Accumulation
 from penstock.graph.specs.session_windows import SessionWindows
 from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.graph.steps import MAIN_OUTLET
@@ -32,11 +36,14 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
-from penstock.operators.sessions.session_batch import (
+from penstock.operators.sessions.session_batch import SessionBatch
+from penstock.operators.sessions.session_evolution import changed_sessions, layout_text
+from penstock.operators.sessions.session_layout import (
     BOUNDS,
     DEADLINES,
+    LATENESS,
+    NEVER,
     SESSIONS,
-    SessionBatch,
     SessionLayout,
     deadlines,
     entries,
@@ -48,7 +55,6 @@ from penstock.operators.sessions.session_rows import SessionSide
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.arrival_places import ranked_together
-from penstock.operators.windows.window_evolution import kept_now
 from penstock.operators.windows.window_rows import LATE_COLUMNS
 from penstock.state.parts import Part
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
@@ -67,7 +73,14 @@ def bind_side(spec: SessionWindows, side: BoundSide) -> SessionSide:
 def bind(_spec: SessionWindows, sides: Sequence[SessionSide], context: StepContext) -> SessionStep:
     """Return the step; raises JobError for names that the state takes for itself."""
     (side,) = sides
-    return SessionStep(name=context.name, side=side, layout=SessionLayout(plan=side.plan, keys=side.bound.keys))
+    layout = SessionLayout(
+        plan=side.plan,
+        keys=side.bound.keys,
+        lateness=side.window.allowed_lateness,
+        accumulation=side.window.accumulation,
+        retracts=context.retracts and side.window.accumulation is Accumulation.ACCUMULATING,
+    )
+    return SessionStep(name=context.name, side=side, layout=layout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +93,8 @@ class SessionStep(WholeRowsStep):
 
     def __post_init__(self) -> None:
         """Raise JobError for a name that is taken."""
-        own = {name.lower() for name in (*_OWN, *(f.name for f in self.layout.plan.fields))}
+        fields = (f.name for f in self.layout.plan.fields)
+        own = {name.lower() for name in (*_OWN, *self.layout.of_panes, *fields)}
         if taken := [name for name in self.keys.names if name.lower() in own]:
             raise JobError(f"a key column has the name {min(taken)!r}, which Penstock uses for itself")
         names = self.layout.output.names
@@ -99,14 +113,19 @@ class SessionStep(WholeRowsStep):
         late = {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *LATE_COLUMNS])}
         return {MAIN_OUTLET: self.layout.output, **late}
 
+    @property
+    def explained(self) -> Mapping[str, str]:
+        """Return that rows are taken back, where a sink needs it."""
+        if not self.layout.retracts:
+            return {}
+        return {"What sessions take back": "rows that late rows prolong or join to others come again with RETRACTED"}
+
     # --- what is kept -------------------------------------------------------------------------
 
     @property
     def layout_name(self) -> str:
         """Return in words what this step keeps; the gap is no part of it, and may change."""
-        keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
-        kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(self.layout.plan))
-        return f"[{keys}] {kept} in sessions"
+        return layout_text(self.layout)
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -115,24 +134,24 @@ class SessionStep(WholeRowsStep):
 
     def evolution(self, state: StateView) -> Evolution:
         """Return how this state differs: the step resumes from state of the same keys and aggregates only."""
-        return self._evolved(state.written_as)
+        return changed_sessions(state.written_as, self.layout_name)
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of what was kept as a layout says."""
-        return self._evolved(layout)
-
-    def _evolved(self, layout: str) -> Evolution:
-        if layout == self.layout_name:
-            return Evolution()
-        return Evolution(refused=(f"it keeps {self.layout_name}, and its state is {layout}",))
+        return changed_sessions(layout, self.layout_name)
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
-        """Return keys, `session_start`, `session_end` and partials."""
-        return {MAIN: pa.schema([*self.keys, *BOUNDS, *self.layout.plan.fields])}
+        """Return keys, `session_start`, `session_end`, partials, and what was emitted of sessions that are revised."""
+        return {MAIN: self.layout.shown}
+
+    @property
+    def may_lack(self) -> frozenset[str]:
+        """Return the columns that say what was emitted: without them nothing was."""
+        return self.layout.of_panes
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
-        """Return a row for each key and open session."""
+        """Return a row for each key and session that is held."""
         return conform(rows, self.tables[MAIN])
 
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
@@ -150,12 +169,20 @@ class SessionStep(WholeRowsStep):
         if (ends <= starts).any() or spans.total < rows.num_rows:
             raise StateError(f"the state given to step {self.name!r} has empty sessions, or some of one key that touch")
         slots = free_slots(spans.owners, np.full(spans.total, -1, dtype=np.int64))
-        of_spans = rows.take(pa.array(spans.first))
-        written = self.layout.rows(slots, hashes[spans.first], of_spans, spans.starts, spans.ends)
-        due = deadlines(least(spans.owners, spans.ends, grouping.groups))
-        of_keys = entries(hashes[grouping.first], keys.take(pa.array(grouping.first)), due)
-        change = Change(append={SESSIONS: written, DEADLINES: of_keys})
-        return Rebuilt(change=change, due=int(due.min()), due_time=None)
+        of_spans = conform(rows.take(pa.array(spans.first)), self.layout.shown)
+        revisions, closed = self.layout.revisions_of(of_spans), self.layout.closed_of(of_spans)
+        written = self.layout.rows(hashes[spans.first], of_spans, spans.starts, spans.ends)
+        append = {SESSIONS: self.layout.marked(written, slots=slots, revisions=revisions, closed=closed)}
+        first_hashes, first_keys, due = hashes[grouping.first], keys.take(pa.array(grouping.first)), None
+        for part, these in ((DEADLINES, ~closed), (LATENESS, closed)):
+            ends = least(spans.owners[these], spans.ends[these], grouping.groups)
+            asked = np.flatnonzero(ends < NEVER)
+            if not len(asked):
+                continue
+            groups = deadlines(ends[asked], self.layout.lateness if part == LATENESS else 0)
+            append[part] = entries(first_hashes[asked], first_keys.take(pa.array(asked)), groups)
+            due = int(groups.min()) if part == DEADLINES else due
+        return Rebuilt(change=Change(append=append), due=due, due_time=None)
 
     # --- what a batch does --------------------------------------------------------------------
 
@@ -164,7 +191,7 @@ class SessionStep(WholeRowsStep):
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Join the batch's sessions to those that are held, and close the ones that are due."""
         batch = SessionBatch(self.layout, state, self._received(inputs[0]), facts)
-        yield from batch.closed()
+        yield from batch.closed_sessions()
         if self.side.visible is not None:
             yield from batch.late_rows(self.side.visible, self.name)
         yield Tally(batch.counts())

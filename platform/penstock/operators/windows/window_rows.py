@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from penstock.operators.protocol import TIME, Emit
 from penstock.operators.windows.partials import WINDOW_END
 from penstock.state.hashing import content_hashes
+from penstock.state.keys import Bools, Ints
 from penstock.time.arrival import BY_TIME, Stand
 
 __all__ = ["LATE_COLUMNS", "WINDOW_END", "WINDOW_START", "closed_windows", "late_rows"]
@@ -23,16 +24,20 @@ _LAST_DATE = 253_402_300_799_999_999
 """The last microsecond of the year 9999, where Spark's timestamps end."""
 
 
-def closed_windows(windows: pa.Table, keys: pa.Schema, *, at_least: int | None = None) -> Emit:
+def closed_windows(
+    windows: pa.Table, keys: pa.Schema, *, at_least: int | None = None, where: Bools | None = None
+) -> Emit:
     """Return windows as output: [s, e) has the event time e - 1, or `at_least` where that is later (SEMANTICS 2.1).
 
-    They come after the batch's rows, by event time, then by key hash (1.6).
+    `where` says which windows `at_least` is for, None for all. They come after the batch's rows, by their ends, then by
+    key hash (1.6).
     """
-    times = pc.subtract(windows[WINDOW_END].cast(pa.int64()), 1)
+    lasts = pc.subtract(windows[WINDOW_END].cast(pa.int64()), 1).combine_chunks().to_numpy()
+    times: Ints = lasts
     if at_least is not None:
-        times = pc.max_element_wise(times, pa.scalar(at_least, pa.int64()))
-    closed = windows.append_column(TIME, times)
-    return Emit(rows=closed, stand=partial(_stand, closed, keys))
+        times = np.where(True if where is None else where, np.maximum(lasts, at_least), lasts)
+    closed = windows.append_column(TIME, pa.array(times))
+    return Emit(rows=closed, stand=partial(_stand, closed, keys, lasts))
 
 
 def late_rows(rows: pa.Table, *, watermark: int | None, step: str) -> pa.Table:
@@ -45,7 +50,7 @@ def late_rows(rows: pa.Table, *, watermark: int | None, step: str) -> pa.Table:
     return late.append_column("_step", pa.repeat(step, n))
 
 
-def _stand(closed: pa.Table, keys: pa.Schema) -> Stand:
+def _stand(closed: pa.Table, keys: pa.Schema, lasts: Ints) -> Stand:
     by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
     hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
-    return Stand(rows=by_time, times=closed[TIME].to_numpy(), hashes=hashes)
+    return Stand(rows=by_time, times=lasts, hashes=hashes)

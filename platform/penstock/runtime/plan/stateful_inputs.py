@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.errors import BadExpression, JobError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import Node, SideNode, SourceNode
+from penstock.graph.revision_readers import needs_retractions
 from penstock.graph.steps import MAIN_OUTLET, StepNode
 from penstock.operators.protocol import BoundSide, MapSide, RowsOfBranch, Step, StepContext
 from penstock.operators.registry import operator_of
@@ -148,6 +149,7 @@ class StatefulInputs:
             name=step.name,
             event=event and graph.untimed_above(step) is None,
             timed=any(isinstance(leaf, StepLeaf) for leaf in leaves),
+            retracts=needs_retractions(step, graph.nodes),
         )
         sides = [self._sides[step.name, side] for side in range(len(step.inputs))]
         return operator_of(step.spec).bind(step.spec, sides, context)

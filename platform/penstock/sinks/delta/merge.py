@@ -26,6 +26,7 @@ import pyarrow.dataset as ds
 
 from penstock.sinks.delta.data_files import DataFile, FileWriter, TableFiles, discard, partition_text
 from penstock.sinks.delta.log_entry import Actions
+from penstock.sinks.keys import without_retracted
 
 __all__ = ["KeySet", "Rewrite", "by_partition", "last_of_keys", "merge", "split_by_partition"]
 
@@ -103,7 +104,7 @@ def merge(files: TableFiles, rows: pa.Table, keys: Sequence[str], folder: Path, 
 
     Args:
         files: The table as it is.
-        rows: The new rows, each key once, in the table's columns.
+        rows: The new rows, each key once, in the table's columns. Those that are retracted are written nowhere.
         keys: The columns of the key.
         folder: The table's folder, where new files go.
         prefix: The beginning of their names.
@@ -126,7 +127,7 @@ def merge(files: TableFiles, rows: pa.Table, keys: Sequence[str], folder: Path, 
                         writer.write(part.filter(pc.invert(key_set.among(part))))
                     removed.append(file)
             added += writer.files
-        for partition, part in split_by_partition(rows, files.partition_by):
+        for partition, part in split_by_partition(without_retracted(rows), files.partition_by):
             with FileWriter(folder, prefix, files.schema, partition=partition, target=target) as writer:
                 writer.write(part)
             added += writer.files

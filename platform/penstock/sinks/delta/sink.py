@@ -47,7 +47,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
         partition_by: The columns that a new table is partitioned by. Where it is given, a table that is there must be
             partitioned by just these. delta-spark appends to such tables, which is slower.
         mode: `Mode.APPEND` adds each row. `Mode.UPSERT` replaces the row that has the same keys, in any partition; of
-            rows of one batch the one that arrived last stays.
+            rows of one batch the one that arrived last stays. A session that others replace is deleted.
         keys: The columns of the key, for `Mode.UPSERT`.
 
     Raises:
@@ -56,6 +56,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
     """
 
     deduplicates = True
+    retracts = True
 
     path: str | Path
     partition_by: Sequence[str] = ()

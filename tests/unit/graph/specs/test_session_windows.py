@@ -11,7 +11,7 @@ from penstock.graph.specs.session_windows import Session
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.windows import drop_late
+from penstock.windows import late_to
 
 
 def rows(job: Job) -> Stream:
@@ -40,12 +40,25 @@ def test_explain_says_what_a_session_is(gap, shown):
     assert "late rows dropped and counted; n = count()" in text
 
 
-def test_a_session_is_not_revised():
-    """2.6: update_late would promise what a session does not do."""
-    with pytest.raises(JobError, match="emitted once"):
-        Session(seconds(1)).update_late(within=seconds(5), then=drop_late())
-    with pytest.raises(JobError, match="emitted once"):
-        Session(seconds(1)).drop_late().discarding()
+def test_explain_says_how_late_rows_revise_a_session():
+    """2.6: within which time, what a revision contains, and that the bounds may move."""
+    revised = Session(seconds(1)).update_late(within=seconds(5), then=late_to("rest"))
+    for window, panes in (
+        (revised, "all rows of the session, whose bounds may move"),
+        (revised.discarding(), "the late rows"),
+    ):
+        job = Job("visits")
+        rows(job).key_by("k").window("s", window).aggregate(n=agg.count()).write("out", MemorySink())
+        job.late("rest").write("late", MemorySink())
+        text = str(explain_graph(job.graph()))
+        assert f"revised within 5 s of the end by {panes}, rows that join none to rest; n = count()" in text
+
+
+def test_panes_without_revisions_are_refused():
+    """3.2: a session that is emitted once has no panes to discard."""
+    job = Job("visits")
+    with pytest.raises(JobError, match="emits each window once"):
+        rows(job).key_by("k").window("s", Session(seconds(1)).drop_late().discarding())
 
 
 def test_what_a_session_lacks_is_refused():

@@ -13,11 +13,12 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_disk import Made, SessionDisk
-from session_model import ModelMade, ModelSession, SessionModel
+from session_model import ModelMade, ModelRow, SessionModel
 
 from penstock import agg, micros
 from penstock.graph.policies import LatenessRule
 from penstock.graph.specs.session_windows import Session, SessionWindow
+from penstock.graph.windows import DropLate, LateTo
 from penstock.time.clock import END_OF_TIME
 
 AGGREGATES = {
@@ -30,6 +31,7 @@ AGGREGATES = {
     "all": agg.collect("n", limit=100),
 }
 GAP = 10
+LATENESS = (0, 1, 6, 40, 500)
 ROW = st.fixed_dictionaries(
     {
         "k": st.sampled_from(["a", "b", "c", None]),
@@ -40,7 +42,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-def results(session: ModelSession) -> dict[str, Any]:
+def results(session: ModelRow) -> dict[str, Any]:
     """Return what the aggregates of a session are, by their definitions."""
     values = [row["v"] for row in session.rows if row["v"] is not None]
     in_time = sorted(session.rows, key=lambda row: row["t"])  # stable: ties in order of arrival
@@ -62,9 +64,15 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **bounds}
 
 
-def assert_same(made: Made, expected: ModelMade, rows: int) -> None:
+def of_model(row: ModelRow, *, panes: bool) -> dict[str, Any]:
+    """Return what the output has of a row of the model."""
+    of_panes = {"_pane": row.pane, "_revision": row.revision} if panes else {}
+    return {"k": row.key, "window_start": row.start, "window_end": row.end, **results(row), **of_panes}
+
+
+def assert_same(made: Made, expected: ModelMade, rows: int, *, panes: bool = False) -> None:
     """Compare a batch with the model: sessions with their aggregates, late and quarantined rows, and the accounting."""
-    wanted = [{"k": s.key, "window_start": s.start, "window_end": s.end, **results(s)} for s in expected.closed]
+    wanted = [of_model(row, panes=panes) for row in expected.closed]
     assert sorted(map(plain, made.closed), key=repr) == sorted(wanted, key=repr)
     assert Counter(made.late) == Counter(expected.late)
     assert Counter(made.aside) == Counter(expected.aside)
@@ -78,13 +86,25 @@ def assert_same(made: Made, expected: ModelMade, rows: int) -> None:
 
 
 def assert_held(disk: SessionDisk, model: SessionModel) -> None:
-    """Compare the open sessions."""
-    shown = [(r["k"], *(round(r[f"session_{n}"].timestamp() * 1e6) for n in ("start", "end"))) for r in disk.sessions()]
-    assert sorted(shown, key=repr) == sorted(((s.key, s.start, s.end) for s in model.held), key=repr)
+    """Compare the sessions that are held, open or closed."""
+    shown = [
+        (
+            r["k"],
+            *(round(r[f"session_{n}"].timestamp() * 1e6) for n in ("start", "end")),
+            bool(r.get("_closed")),
+            -1 if r.get("_revision") is None else r["_revision"],
+        )
+        for r in disk.sessions()
+    ]
+    wanted = [(s.key, s.start, s.end, s.emitted is not None, s.revision) for s in model.held]
+    assert sorted(shown, key=repr) == sorted(wanted, key=repr)
 
 
-def window_of(gap: SessionWindow, rule: LatenessRule, *, late_to: bool) -> SessionWindow:
+def window_of(gap: SessionWindow, rule: LatenessRule, *, late_to: bool, lateness: int = 0) -> SessionWindow:
     """Return sessions with a policy and a rule."""
+    policy = LateTo("late") if late_to else DropLate()
+    if lateness:
+        return gap.update_late(within=micros(lateness), then=policy)
     return (gap.late_to("late") if late_to else gap.drop_late()).lateness_rule(rule)
 
 
@@ -95,14 +115,24 @@ def window_of(gap: SessionWindow, rule: LatenessRule, *, late_to: bool) -> Sessi
 @given(data=st.data())
 def test_every_batch_gives_what_the_definition_gives(own_gaps, partitions, data):
     """2.3, 2.5, 2.10, 3, 3.3, 3.4: random rows out of order, cuts, watermarks, chained steps, restarts and rescaling."""
-    rule, late_to = data.draw(st.sampled_from(LatenessRule)), data.draw(st.booleans(), label="late rows to a stream")
+    late_to, lateness = data.draw(st.booleans(), label="late rows to a stream"), data.draw(st.sampled_from(LATENESS))
+    rule = LatenessRule.WINDOW if lateness else data.draw(st.sampled_from(LatenessRule))
+    discarding = bool(lateness) and data.draw(st.booleans(), label="discarding")
+    retracts = bool(lateness) and data.draw(st.booleans(), label="retracts")
     gap = Session("g") if own_gaps else Session(micros(GAP))
-    model = SessionModel(gap=lambda row: row["g"] if own_gaps else GAP, rule=rule)
+    model = SessionModel(
+        gap=lambda row: row["g"] if own_gaps else GAP,
+        rule=rule,
+        lateness=lateness,
+        discarding=discarding,
+        retracts=retracts,
+    )
     chained, watermark, numbered = data.draw(st.booleans(), label="chained step"), None, 0
     hashes = data.draw(st.sampled_from([1, 1000]), label="hashes")
     with tempfile.TemporaryDirectory() as root:
-        window = window_of(gap, rule, late_to=late_to)
-        disk = SessionDisk(window, AGGREGATES, root, partitions=partitions, hashes=hashes)
+        window = window_of(gap, rule, late_to=late_to, lateness=lateness)
+        window = window.discarding() if discarding else window
+        disk = SessionDisk(window, AGGREGATES, root, partitions=partitions, hashes=hashes, retracts=retracts)
         for _ in range(data.draw(st.integers(1, 8))):
             tasks = data.draw(st.lists(st.lists(ROW, max_size=6), max_size=2))
             late, moved = watermark, data.draw(st.sampled_from([None, 0, 1, 4, 15, 80]))
@@ -118,16 +148,16 @@ def test_every_batch_gives_what_the_definition_gives(own_gaps, partitions, data)
             if not late_to:
                 assert made.late == []
                 made.late = expected.late
-            assert_same(made, expected, len(rows))
+            assert_same(made, expected, len(rows), panes=lateness > 0)
             assert_held(disk, model)
-            due = min((s.end + 1 for s in model.held), default=None)
+            due = min((s.end + 1 for s in model.held if s.emitted is None), default=None)
             assert (made.due is None) == (due is None)
             assert due is None or made.due <= due
             if data.draw(st.integers(0, 4)) == 0:
                 disk.rescale(data.draw(st.sampled_from([1, 2, 8])), watermark)
                 assert_held(disk, model)
         made = disk.batch([], late=watermark, close=END_OF_TIME)
-        assert_same(made, model.batch([], late=watermark, close=END_OF_TIME), 0)
+        assert_same(made, model.batch([], late=watermark, close=END_OF_TIME), 0, panes=lateness > 0)
         assert disk.sessions() == []
         assert made.due is None
 

@@ -1,0 +1,88 @@
+"""Sessions that late rows prolong and join, through the whole engine (SEMANTICS 2.6, 3; issue 20.7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from penstock import Job, agg, seconds
+from penstock.sinks import Delta, MemorySink, Mode
+from penstock.sources import MemorySource
+from penstock.state import read
+from penstock.testing import Crashed, Harness
+from penstock.windows import Session, Tumbling, drop_late, late_to
+
+pytestmark = pytest.mark.sample(1, of="revised windows")
+
+
+def job_of(table: Path, partitions: int = 2) -> Job:
+    """Return a job with a table of sessions by key and window, and discarding panes that a window adds up."""
+    job = Job("revised_sessions", partitions=partitions)
+    rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(0))
+    spec = Session(seconds(10)).update_late(within=seconds(100), then=late_to("too_late"))
+    whole = rows.key_by("k").window("s", spec).aggregate(n=agg.count(), total=agg.sum("v"))
+    whole.filter("total >= 0").write("newest", Delta(table, mode=Mode.UPSERT, keys=["k", "window_end"]))
+    whole.write("log", MemorySink())
+    job.late("too_late").write("late", MemorySink())
+    panes = Session(seconds(10)).update_late(within=seconds(100), then=drop_late()).discarding()
+    each = rows.key_by("k").window("p", panes).aggregate(n=agg.count())
+    each.key_by("k").window("minute", Tumbling(seconds(600)).drop_late()).aggregate(n=agg.sum("n")).write(
+        "sums", MemorySink()
+    )
+    return job
+
+
+def row(key: str, time: float, value: int = 1) -> dict[str, Any]:
+    return {"k": key, "t": time, "v": value}
+
+
+def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    bounds = ("window_start", "window_end")
+    return [(r["k"], *(r[b].timestamp() for b in bounds), r["_pane"], r["_revision"], r["n"], r["total"]) for r in rows]
+
+
+def newest(table: Path) -> list[tuple[Any, ...]]:
+    return sorted(plain(DeltaTable(table).to_pyarrow_table().to_pylist()))
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F43")
+def test_a_table_of_sessions_follows_late_rows_over_a_crash_and_a_rescale(tmp_path: Path) -> None:
+    """2.6, 2.10, 3, 10.5: what others replace is deleted once, after a crash and in other partitions too."""
+    table = tmp_path / "table"
+    with Harness(job_of(table), tmp_path / "root") as h:
+        h.batch({"rows": [row("a", 0, 1), row("a", 18, 2), row("b", 3, 5), row("z", 40, 0)]})
+        h.batch({"rows": [row("z", 41, 0)]})
+        assert newest(table) == [
+            ("a", 0, 10, "ON_TIME", 0, 1, 1),
+            ("a", 18, 28, "ON_TIME", 0, 1, 2),
+            ("b", 3, 13, "ON_TIME", 0, 1, 5),
+        ]
+        h.crash_after("CommitBatch")
+        with pytest.raises(Crashed):
+            h.batch({"rows": [row("a", 9, 10), row("b", 4, 5)]})
+        assert plain(h.restart()["log"]) == [
+            ("a", 0, 10, "RETRACTED", 0, 1, 1),
+            ("b", 3, 13, "RETRACTED", 0, 1, 5),
+            ("b", 3, 14, "LATE", 1, 2, 10),
+            ("a", 18, 28, "RETRACTED", 0, 1, 2),
+            ("a", 0, 28, "LATE", 1, 3, 13),
+        ]
+        assert newest(table) == [("a", 0, 28, "LATE", 1, 3, 13), ("b", 3, 14, "LATE", 1, 2, 10)]
+        held = {(r["k"], r["_revision"], r["_closed"]) for r in h.state("s")}
+        assert held == {("a", 1, True), ("b", 1, True), ("z", None, False)}
+        assert read(tmp_path / "root", "revised_sessions", "s").num_rows == 3
+        h.restore(batch=h.commit().batch, partitions=5, job=job_of(table, 5))
+        h.batch({"rows": [row("a", 27, 100), row("b", 13, 0), row("y", 200)]})
+        assert newest(table) == [("a", 0, 37, "LATE", 2, 4, 113), ("b", 3, 23, "LATE", 2, 3, 10)]
+        late = h.batch({"rows": [row("a", 1), row("b", 2), row("y", 201)]})
+        assert [(r["k"], r["_step"]) for r in h.late("too_late")] == [("a", "s"), ("b", "s")]
+        assert plain(late["log"]) == [("z", 40, 51, "ON_TIME", 0, 2, 0)]
+        counts = h.commit().totals["window:s"]
+        assert (counts["rows"], counts["counted"], counts["late"]) == (13, 11, 2)
+        h.batch(watermark=601)
+        sums = {r["k"]: r["n"] for r in h.output()["sums"]}
+        assert sums == {"a": 4, "b": 3, "y": 2, "z": 2}
