@@ -74,6 +74,15 @@ class SessionDisk:
         keys: pa.Schema = KEYS,
         retracts: bool = False,
     ) -> None:
+        self._keys, self._retracts = keys, retracts
+        self.become(window, aggregates)
+        self.root, self.partitions, self.hashes = Path(root), partitions, hashes
+        self.refs: list[dict[str, Any] | None] = [None] * partitions
+        self.batches = 0
+
+    def become(self, window: SessionWindow, aggregates: Mapping[str, Aggregate]) -> None:
+        """Run on with other windows or aggregates, as a restart of a changed job does."""
+        keys, retracts = self._keys, self._retracts
         spec = SessionWindows(window=window, aggregates=aggregates)
         whole = isinstance(window.late, LateTo) or isinstance(window.gap, str)
         bound = BoundSide(
@@ -88,9 +97,6 @@ class SessionDisk:
         self.step: SessionStep = bind(
             spec, [self.side], StepContext(name="s", event=True, timed=True, retracts=retracts)
         )
-        self.root, self.partitions, self.hashes = Path(root), partitions, hashes
-        self.refs: list[dict[str, Any] | None] = [None] * partitions
-        self.batches = 0
 
     def batch(
         self, tasks: Sequence[Sequence[Row]], *, late: int | None, close: int | None, judged: int | None = None

@@ -11,8 +11,9 @@ The state of a partition has these parts, all with `_hash` and the key columns:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import integers
 from penstock.operators.protocol import (
     HASHED,
+    LAYOUT,
     MAIN,
     BoundSide,
     Due,
@@ -37,7 +39,7 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.sessions.session_batch import SessionBatch
-from penstock.operators.sessions.session_evolution import changed_sessions, layout_text
+from penstock.operators.sessions.session_evolution import changed_sessions, layout_text, reads, reads_table
 from penstock.operators.sessions.session_layout import (
     BOUNDS,
     DEADLINES,
@@ -55,8 +57,11 @@ from penstock.operators.sessions.session_rows import SessionSide
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.arrival_places import ranked_together
+from penstock.operators.windows.stored_partials import GENERATION, StoredPartials
 from penstock.operators.windows.window_rows import LATE_COLUMNS
 from penstock.state.parts import Part
+from penstock.state.reader import Adapters
+from penstock.state.references import batch_of
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 
@@ -133,12 +138,22 @@ class SessionStep(WholeRowsStep):
         return self.layout.parts
 
     def evolution(self, state: StateView) -> Evolution:
-        """Return how this state differs: the step resumes from state of the same keys and aggregates only."""
-        return changed_sessions(state.written_as, self.layout_name)
+        """Return how this state differs; it accepts other aggregates and lateness, and refuses other keys."""
+        read = self._reads(state.facts)
+        return changed_sessions(state.written_as, self.layout_name, read, state.stored(SESSIONS))
 
     def evolved(self, layout: str, keys: Sequence[str], stored: pa.Schema) -> Evolution:
         """Return the same of what was kept as a layout says."""
-        return changed_sessions(layout, self.layout_name)
+        return changed_sessions(layout, self.layout_name, reads_table(self.layout, stored.names), stored)
+
+    def adapters(self, facts: Mapping[str, Any]) -> Adapters:
+        """Return what reads partials of other aggregates as those of today."""
+        read = self._reads(facts)
+        return Adapters({SESSIONS: read}, read.generation)
+
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return what does the same to rows of a snapshot."""
+        return lambda rows: reads_table(self.layout, rows.column_names)(rows)
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -182,7 +197,7 @@ class SessionStep(WholeRowsStep):
             groups = deadlines(ends[asked], self.layout.lateness if part == LATENESS else 0)
             append[part] = entries(first_hashes[asked], first_keys.take(pa.array(asked)), groups)
             due = int(groups.min()) if part == DEADLINES else due
-        return Rebuilt(change=Change(append=append), due=due, due_time=None)
+        return Rebuilt(change=Change(append=append, facts={GENERATION: 0}), due=due, due_time=None)
 
     # --- what a batch does --------------------------------------------------------------------
 
@@ -195,7 +210,11 @@ class SessionStep(WholeRowsStep):
         if self.side.visible is not None:
             yield from batch.late_rows(self.side.visible, self.name)
         yield Tally(batch.counts())
-        after = yield batch.change()
+        change = batch.change()
+        # A batch that changes nothing writes nothing, unless the code is new: it says how the rows are read from now on.
+        if change.append or change.floors or state.facts.get(LAYOUT, self.layout_name) != self.layout_name:
+            change = replace(change, facts=self._kept(state, facts.batch))
+        after = yield change
         assert after is not None
         yield Due(after.first_group(DEADLINES))
 
@@ -203,3 +222,11 @@ class SessionStep(WholeRowsStep):
         schema = self.side.sent
         ranked = [table.select(schema.names).cast(schema) for table in ranked_together(tables, self.layout.plan)]
         return pa.concat_tables([schema.empty_table(), *ranked]).combine_chunks()
+
+    def _reads(self, facts: Mapping[str, Any]) -> StoredPartials:
+        return reads(self.layout, facts, facts.get(LAYOUT))
+
+    def _kept(self, state: StateView, batch: int) -> dict[str, Any]:
+        """Return the facts that say how what the batch leaves is read."""
+        written = (number for name in state.manifest.files() if (number := batch_of(name)) is not None)
+        return self._reads(state.facts).facts(batch, min(written, default=batch))

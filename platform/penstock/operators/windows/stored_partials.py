@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -37,10 +37,10 @@ from penstock.operators.aggregates.naming import (
 from penstock.operators.aggregates.tallies import LeastHashes, Tally
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
-from penstock.operators.windows.partials import FROM, NEW_ROWS, SLICE_START, WINDOW_END, PartialLayout
+from penstock.operators.windows.partials import FROM, NEW_ROWS, SLICE_START, WINDOW_END
 from penstock.state.row_layout import GROUP, HASH
 
-__all__ = ["GENERATION", "OLDER", "StoredPartials"]
+__all__ = ["GENERATION", "OLDER", "HasPartials", "StoredPartials"]
 
 GENERATION, OLDER = "generation", "older"
 """The facts that number the partials a state has, and say how those of older numbers are read."""
@@ -70,23 +70,42 @@ class _Older(NamedTuple):
     sources: Sources
 
 
+class HasPartials(Protocol):
+    """A layout of rows with keys and partials."""
+
+    @property
+    def plan(self) -> AggregatePlan:
+        """The aggregates whose partials there are."""
+
+    @property
+    def keys(self) -> pa.Schema:
+        """The key columns."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPartials:
     """Reads tables of partials, of state or of a snapshot, as a layout has them; `old` names those by place.
 
     `generation` is that of the layout. `sources` names the columns of the newest stored generation that give its
-    partials.
+    partials. `beside` are columns that may follow the partials, and stay as they are.
     """
 
-    layout: PartialLayout
+    layout: HasPartials
     sources: Sources
     generation: int = 0
     older: Mapping[int, _Older] = field(default_factory=dict)
     old: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[str, ...] = _BESIDE
 
     @classmethod
     def of_state(
-        cls, layout: PartialLayout, facts: Mapping[str, Any], aggregates: str | None, old: Mapping[str, str]
+        cls,
+        layout: HasPartials,
+        facts: Mapping[str, Any],
+        aggregates: str | None,
+        old: Mapping[str, str],
+        *,
+        beside: tuple[str, ...] = _BESIDE,
     ) -> StoredPartials:
         """Return what reads state with these facts, whose aggregates were these in words; None where there is none."""
         generation: int = facts.get(GENERATION, 0)
@@ -103,13 +122,15 @@ class StoredPartials:
             older = {number: _Older(until, _through(sources, was)) for number, (until, was) in older.items()}
             older[generation] = _Older(None, sources)
             generation += 1
-        return cls(layout, sources, generation, older, old)
+        return cls(layout, sources, generation, older, old, beside)
 
     @classmethod
-    def of_table(cls, layout: PartialLayout, names: Iterable[str], old: Mapping[str, str]) -> StoredPartials:
+    def of_table(
+        cls, layout: HasPartials, names: Iterable[str], old: Mapping[str, str], *, beside: tuple[str, ...] = _BESIDE
+    ) -> StoredPartials:
         """Return what reads a table of its own with these columns."""
         sources = _sources_of(layout.plan, {old.get(name, name) for name in names})
-        return cls(layout, sources, 1, {0: _Older(None, sources)}, old)
+        return cls(layout, sources, 1, {0: _Older(None, sources)}, old, beside)
 
     def __call__(self, table: pa.Table, generation: int = 0) -> pa.Table:
         """Return a table of a generation with the partials of the layout; its other columns are as they are."""
@@ -124,7 +145,7 @@ class StoredPartials:
             raise StateError(f"rows of generation {generation}, which the manifest does not tell how to read")
         stored = self._stored(table)
         first = [name for name in (GROUP, HASH, *self.layout.keys.names) if name in table.column_names]
-        last = [name for name in _BESIDE if name in table.column_names]
+        last = [name for name in self.beside if name in table.column_names]
         arrays = {f.name: self._partial(f, sources.get(f.name, ()), stored, table.num_rows) for f in fields}
         columns = {name: table[name] for name in first} | arrays | {name: table[name] for name in last}
         return pa.table(columns)
@@ -147,7 +168,7 @@ class StoredPartials:
     # --- inside ------------------------------------------------------------------------------
     def _same(self, table: pa.Table) -> bool:
         names = [f.name for f in self.layout.plan.fields]
-        others = {GROUP, HASH, *_BESIDE, *self.layout.keys.names}
+        others = {GROUP, HASH, *self.beside, *self.layout.keys.names}
         kept = [f for f in table.schema if f.name not in others]
         return [f.name for f in kept] == names and [f.type for f in kept] == [f.type for f in self.layout.plan.fields]
 

@@ -25,7 +25,7 @@ from penstock.operators.schema_evolution import Evolution, widens
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.stored_partials import StoredPartials
 
-__all__ = ["changed_windows", "kept_now", "names_in", "reads", "window_in"]
+__all__ = ["changed_aggregates", "changed_windows", "kept_now", "names_in", "reads", "window_in"]
 
 _OF_VALUES = (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT)
 _OF = " of "
@@ -89,12 +89,18 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
             f"early panes of {layout[8]}" if layout[8] else "no early panes" for layout in (old, new)
         )
         refused.append(f"it had {before_panes} and has {after_panes}, which are kept in another way")
-    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(old[2])]
-    refused += _other_values(dict(before), read.layout.plan) or _unfit(read, stored)
-    if refused:
-        return Evolution(refused=tuple(refused))
+    of_aggregates = changed_aggregates(old[2], read, stored)
+    if refused or of_aggregates.refused:
+        return Evolution(refused=(*refused, *of_aggregates.refused))
     sooner = [f"windows are forgotten {is_kept} after their end, not {was_kept}"] if is_kept != was_kept else []
-    return Evolution(accepted=(*sooner, *_aggregates(before, read, stored)))
+    return Evolution(accepted=(*sooner, *of_aggregates.accepted))
+
+
+def changed_aggregates(was: str, read: StoredPartials, stored: pa.Schema | None) -> Evolution:
+    """Return how the aggregates that a layout names differ from those of today; new ones count from now on."""
+    before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(was)]
+    refused = _other_values(dict(before), read.layout.plan) or tuple(_unfit(read, stored))
+    return Evolution(refused=tuple(refused)) if refused else Evolution((), tuple(_aggregates(before, read, stored)))
 
 
 def _other_values(before: Mapping[str, str], plan: AggregatePlan) -> list[str]:
