@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from penstock.checkpoint.log.entries import END_OF_TIME, Commit
 from penstock.checkpoint.storage.folder import CheckpointFolder
@@ -15,13 +16,15 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import integers
 from penstock.operators.protocol import LAYOUT
+from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SESSIONS, micros_of
 from penstock.operators.windows.slice_state import PANES, SLICES
 from penstock.operators.windows.slices import due_runs, start_of
 from penstock.operators.windows.window_evolution import window_in
 from penstock.runtime.inspect.state_reader import readers, with_values
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Ints
-from penstock.state.parts import Merge, Part
+from penstock.state.parts import PARTS, Merge, Part
+from penstock.state.reader import StateReader
 from penstock.state.row_layout import GROUP
 
 __all__ = ["HeldRows", "OpenWindow", "held_rows", "largest_windows", "open_windows"]
@@ -31,7 +34,10 @@ _MOST_ENDS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWindow:
-    """A window that has not closed: its step, its bounds in microseconds, and the rows that it has so far."""
+    """A window that has not closed: its step, its bounds in microseconds, and the rows that it has so far.
+
+    A session is of one key, any other window of all.
+    """
 
     step: str
     start: int
@@ -57,8 +63,11 @@ def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[Open
     for step in sorted(commit.state):
         slices: list[tuple[Ints, Ints]] = []
         values: list[tuple[Ints, Ints]] = []
+        sessions: list[OpenWindow] = []
         window: TimeWindow | None = None
         for reader, _ in readers(root, step, commit):
+            if SESSIONS in reader.manifest.chains:
+                sessions = _largest([*sessions, *_open_sessions(step, reader, most)], most)
             named = window_in(str(reader.facts.get(LAYOUT, "")))
             if named is None:
                 continue
@@ -69,16 +78,17 @@ def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[Open
                 live = live_rows(reader, PANES, {PANES: part})
                 values += [(integers(table, GROUP), integers(table, ROWS)) for table in live]
         closed_to = commit.watermarks_in.get(step, commit.watermarks_out.get(step))
+        windows += sessions
         if window is not None and slices:
             starts, rows = (np.concatenate(column) for column in zip(*slices, strict=True))
             windows += largest_windows(step, window, starts, rows, closed_to, most)
         elif window is not None and values:
             ends, rows = (np.concatenate(column) for column in zip(*values, strict=True))
-            windows += _largest(step, window, ends, rows, closed_to, most)
+            windows += _largest_values(step, window, ends, rows, closed_to, most)
     return windows
 
 
-def _largest(
+def _largest_values(
     step: str, window: TimeWindow, ends: Ints, rows: Ints, closed_to: int | None, most: int
 ) -> list[OpenWindow]:
     """Return the same of windows that have values of their own, as the ends and rows of keys."""
@@ -89,6 +99,28 @@ def _largest(
     largest = np.argsort(-held, kind="stable")[:most]
     starts = start_of(of_windows, window)
     return [OpenWindow(step=step, start=int(starts[i]), end=int(of_windows[i]), rows=int(held[i])) for i in largest]
+
+
+def _open_sessions(step: str, reader: StateReader, most: int) -> list[OpenWindow]:
+    """Return the open sessions of a partition with the most rows."""
+    part = Part.read(SESSIONS, reader.facts[PARTS][SESSIONS], None)
+    largest: list[OpenWindow] = []
+    for rows in live_rows(reader, SESSIONS, {SESSIONS: part}):
+        if CLOSED in rows.column_names:
+            closed = pc.fill_null(rows[CLOSED], fill_value=False)
+            table = rows.filter(pc.invert(closed)).combine_chunks()
+        else:
+            table = rows
+        held, (starts, ends) = integers(table, ROWS), (micros_of(table, name) for name in BOUNDS.names)
+        places = np.lexsort((starts, ends, -held))[:most]
+        made = zip(*(column[places].tolist() for column in (starts, ends, held)), strict=True)
+        windows = [OpenWindow(step=step, start=start, end=end, rows=count) for start, end, count in made]
+        largest = _largest([*largest, *windows], most)
+    return largest
+
+
+def _largest(windows: list[OpenWindow], most: int) -> list[OpenWindow]:
+    return sorted(windows, key=lambda window: (-window.rows, window.end, window.start))[:most]
 
 
 def largest_windows(
@@ -118,6 +150,6 @@ def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:
     held = []
     for step in sorted(commit.state):
         manifests = [reader.manifest for reader, _ in readers(root, step, commit)]
-        if not any(SLICES in manifest.chains or PANES in manifest.chains for manifest in manifests):
+        if not any({SLICES, PANES, SESSIONS} & {*manifest.chains} for manifest in manifests):
             held.append(HeldRows(step=step, rows=sum(manifest.rows for manifest in manifests)))
     return sorted(held, key=lambda of: -of.rows)
