@@ -211,7 +211,7 @@ class SessionStep(WholeRowsStep):
             yield from batch.late_rows(self.side.visible, self.name)
         yield Tally(batch.counts())
         change = batch.change()
-        # A batch that changes nothing writes nothing, unless the code is new: it says how the rows are read from now on.
+        # A batch that changes nothing writes nothing, unless the code is new: then it says how rows are read.
         if change.append or change.floors or state.facts.get(LAYOUT, self.layout_name) != self.layout_name:
             change = replace(change, facts=self._kept(state, facts.batch))
         after = yield change
