@@ -180,7 +180,7 @@ class SessionBatch:
             table = rows.slice(at, OUTPUT_ROWS).combine_chunks()
             windows = self.layout.finished(table, of_rows[piece], revisions[piece])
             # It closes when the watermark is past its end, and so may be late downstream at its last microsecond.
-            on_time = None if self.facts.judged is None else of_rows[piece] == _ON_TIME
+            on_time = of_rows[piece] == _ON_TIME if self.layout.has_panes else None
             yield closed_windows(windows, self.layout.keys, at_least=self.facts.judged, where=on_time)
 
     def late_rows(self, visible: pa.Schema, step: str) -> Iterator[Emit]:

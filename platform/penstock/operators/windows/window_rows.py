@@ -29,15 +29,15 @@ def closed_windows(
 ) -> Emit:
     """Return windows as output: [s, e) has the event time e - 1, or `at_least` where that is later (SEMANTICS 2.1).
 
-    `where` says which windows `at_least` is for, None for all. They come after the batch's rows, by their ends, then by
-    key hash (1.6).
+    They come after the batch's rows, by event time, then by key hash (1.6). `where` says which windows `at_least` is
+    for, None for all. With it they come by their ends: rows of one key and end stay in the order in which they are.
     """
     lasts = pc.subtract(windows[WINDOW_END].cast(pa.int64()), 1).combine_chunks().to_numpy()
     times: Ints = lasts
     if at_least is not None:
         times = np.where(True if where is None else where, np.maximum(lasts, at_least), lasts)
     closed = windows.append_column(TIME, pa.array(times))
-    return Emit(rows=closed, stand=partial(_stand, closed, keys, lasts))
+    return Emit(rows=closed, stand=partial(_stand, closed, keys, times if where is None else lasts))
 
 
 def late_rows(rows: pa.Table, *, watermark: int | None, step: str) -> pa.Table:
@@ -50,7 +50,7 @@ def late_rows(rows: pa.Table, *, watermark: int | None, step: str) -> pa.Table:
     return late.append_column("_step", pa.repeat(step, n))
 
 
-def _stand(closed: pa.Table, keys: pa.Schema, lasts: Ints) -> Stand:
+def _stand(closed: pa.Table, keys: pa.Schema, times: Ints) -> Stand:
     by_time = np.full(closed.num_rows, BY_TIME, dtype=np.int64)
     hashes = content_hashes([closed[name] for name in keys.names], closed.num_rows)
-    return Stand(rows=by_time, times=lasts, hashes=hashes)
+    return Stand(rows=by_time, times=times, hashes=hashes)
