@@ -10,6 +10,8 @@ from penstock.state.keys import Bools, Ints
 
 __all__ = ["Spans", "free_slots", "merged_spans"]
 
+_NUMBERS = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Spans:
@@ -37,24 +39,41 @@ class Spans:
 
 
 def merged_spans(owners: Ints, starts: Ints, ends: Ints) -> Spans:
-    """Merge the spans [start, end] of each owner that overlap or touch; all are int64, owners small and from 0.
-
-    One sort, and one running maximum over the ranks of the ends: an owner's ranks are above those of the owners before,
-    so none reaches over.
-    """
+    """Merge the spans [start, end] of each owner that overlap or touch; all are int64, owners small and from 0."""
     n = len(owners)
-    order = np.lexsort((starts, owners))
-    owner, start = owners[order], starts[order]
-    distinct, ranks = np.unique(ends[order], return_inverse=True)
-    highest = np.maximum.accumulate(owner * len(distinct) + ranks.astype(np.int64))
+    order = _in_order(owners, starts)
+    owner, start, end = owners[order], starts[order], ends[order]
+    others = owner[1:] != owner[:-1]
     opens = np.ones(n, dtype=np.bool_)
-    before = distinct[(highest - owner * len(distinct))[:-1]] if n else starts
-    opens[1:] = (owner[1:] != owner[:-1]) | (start[1:] > before)
+    opens[1:] = others | (start[1:] > _reached(owner, end, others)[:-1])
     ids = np.empty(n, dtype=np.int64)
     ids[order] = np.cumsum(opens) - 1
     at = np.flatnonzero(opens)
-    latest = np.maximum.reduceat(ends[order], at) if n else ends
+    latest = np.maximum.reduceat(end, at) if n else end
     return Spans(ids=ids, owners=owner[at], starts=start[at], ends=latest, first=order[at])
+
+
+def _in_order(owners: Ints, starts: Ints) -> Ints:
+    """Return the places of spans by owner, then by start."""
+    if not len(owners):
+        return np.empty(0, dtype=np.int64)
+    earliest = int(starts.min())
+    width = int(starts.max()) - earliest + 1
+    if width * (int(owners.max()) + 1) > _NUMBERS:
+        return np.lexsort((starts, owners))
+    # One number for both sorts in half the time.
+    return np.argsort(owners * width + (starts - earliest))
+
+
+def _reached(owner: Ints, end: Ints, others: Bools) -> Ints:
+    """Return for each span the latest end up to it among those of its owner, which `others` tell apart."""
+    if (others | (end[1:] >= end[:-1])).all():
+        return end  # as with one gap for all rows
+    # A running maximum over ranks: an owner's are above those of the owners before, so none reaches over.
+    distinct, ranks = np.unique(end, return_inverse=True)
+    highest = np.maximum.accumulate(owner * len(distinct) + ranks.astype(np.int64))
+    reached: Ints = distinct[highest - owner * len(distinct)]
+    return reached
 
 
 def free_slots(owners: Ints, slots: Ints) -> Ints:
