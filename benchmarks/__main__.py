@@ -38,6 +38,7 @@ PROGRAMS = {
     "expiry": keyed_state.run_expiry,
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
+    "session": beside_spark.run_session,
     "p10": replay.run_p10,
     "p11": beside_flink.run_p11,
     "p12": kafka_latency.run_p12,

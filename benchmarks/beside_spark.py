@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from benchmarks.data import BENCH, Input
 from benchmarks.duel import Duel, Turns, duel, percentile
 from benchmarks.engine_side import EngineSide
-from benchmarks.jobs import Build, discard, query, sliding_job, to_delta, tumbling_job
+from benchmarks.jobs import Build, discard, query, session_job, session_query, sliding_job, to_delta, tumbling_job
 from benchmarks.parts import COLUMNS as PARTS
 from benchmarks.report import Claim, Report, report
 from benchmarks.spark_side import SparkSide
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["run_p1", "run_p2", "run_p6", "scratch", "show"]
+__all__ = ["run_p1", "run_p2", "run_p6", "run_session", "scratch", "show"]
 
 COLUMNS = ("side", "batches", "median ms", "mean ms", "p90 ms", "rows a second")
 KEYS = 10_000
@@ -98,6 +98,21 @@ def run_p6(spark: SparkSession, *, quick: bool) -> list[Claim]:
                     ),
                 )
     return results.claims
+
+
+def run_session(spark: SparkSession, *, quick: bool) -> list[Claim]:
+    """Sessions of 30 s with a gap of 5 s, keyed count and sum, 100,000 rows and 10,000 keys a batch."""
+    given = Input(rows=100_000, keys=KEYS, step=10_000_000)
+    turns = (
+        Turns(warm_engine=15, warm_peer=6, rounds=2, engine=13, peer=5)
+        if quick
+        else Turns(warm_engine=40, warm_peer=10, rounds=4, engine=31, peer=8)
+    )
+    with report("Session windows") as results, scratch() as root:
+        sides = _duel(spark, given, root, session_job(root / "table"), session_query, discard, turns)
+        show(results, f"100,000 rows a batch, {KEYS:,} keys of which a third end", given.rows, sides)
+        results.claim(Claim("sessions, times Structured Streaming", sides.ratio, 4, "x"))
+        return results.claims
 
 
 def _duel(

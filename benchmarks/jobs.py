@@ -13,7 +13,7 @@ from benchmarks.folder_source import NumberedFiles
 from penstock import Job, agg, seconds
 from penstock.sinks import Delta
 from penstock.state import idle
-from penstock.windows import Sliding, Tumbling
+from penstock.windows import Session, Sliding, Tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +26,8 @@ __all__ = [
     "keyed_job",
     "processed",
     "query",
+    "session_job",
+    "session_query",
     "sliding_job",
     "to_delta",
     "total",
@@ -68,6 +70,33 @@ def query(column: str, size: str, every: str | None = None) -> Callable[[DataFra
         return grouped.agg(F.count("*").alias("n"), F.sum(column).alias("total"))
 
     return transform
+
+
+VISITOR = "k * 1000000 + (unix_seconds(t) + k % 30) div 30"
+"""A key that is another one every 30 s of event time, not all at once: a third of those of 10 s end."""
+
+
+def session_job(table: Path) -> Build:
+    """Return count and sum of `v` by sessions of 30 s with a gap of 5 s, into a Delta table."""
+
+    def build(source: NumberedFiles) -> Job:
+        job = Job("sessions", partitions=2)
+        rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(0))
+        keyed = rows.select(f"{VISITOR} AS k", "v").key_by("k")
+        totals = keyed.window("w", Session(seconds(5)).drop_late()).aggregate(n=agg.count(), total=agg.sum("v"))
+        totals.write("out", Delta(table))
+        return job
+
+    return build
+
+
+def session_query(rows: DataFrame) -> DataFrame:
+    """Return the same as a query, in append mode with a watermark of no delay."""
+    from pyspark.sql import functions as F
+
+    visits = rows.withColumn("k", F.expr(VISITOR)).withWatermark("t", "0 seconds")
+    grouped = visits.groupBy(F.session_window("t", "5 seconds"), "k")
+    return grouped.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 
 
 def to_delta(table: Path) -> Callable[[DataStreamWriter], DataStreamWriter]:
