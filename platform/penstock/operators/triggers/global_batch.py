@@ -141,9 +141,12 @@ class GlobalBatch:
         self.machine = machine_of(self.work.spec.trigger, self.own)
         self.first = np.array(self.machine.first(), dtype=np.int64)
         self.slots = np.tile(self.first, (self.total, 1))
-        if same.any() and len(self.first):
-            values: Ints = lists.filter(pa.array(same)).flatten().to_numpy()
-            self.slots[same] = values.reshape(-1, len(self.first))
+        # A person may have taken the slots out of a table.
+        lengths: Ints = pc.list_value_length(lists).fill_null(-1).to_numpy()
+        whole = same & (lengths == len(self.first))
+        if whole.any() and len(self.first):
+            values: Ints = lists.filter(pa.array(whole)).flatten().to_numpy()
+            self.slots[whole] = values.reshape(-1, len(self.first))
         self.held_before = _numbers(self.stored, HELD)
         self.next = _numbers(self.stored, NEXT)
         self.expires = moments(self.stored, EXPIRES)

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from examples import examples
 from global_disk import GlobalDisk, Made, numbers_of
@@ -133,6 +134,7 @@ def was_due(before: Made | None, clock: Clock) -> bool:
     return by_event or (before.due_time is not None and before.due_time <= clock.time)
 
 
+@pytest.mark.slow
 @given(
     trigger=TRIGGERS,
     evictor=EVICTORS,
@@ -198,3 +200,14 @@ def test_a_table_needs_a_row_of_the_key_and_all_of_its_rows(tmp_path: Path) -> N
         disk.rebuild(whole.slice(0, 2), 2)
     disk.rebuild(whole, 2)
     assert disk.batch([{"k": "a", "n": 2, "v": 0.0, "t": 2}], time=2).output == [{"k": "a", "rows": [0, 1, 2]}]
+
+
+def test_a_person_may_have_a_trigger_begin_again(tmp_path: Path) -> None:
+    """Without its slots, which a table may lose, the trigger of a key counts from 0; the rows stay."""
+    disk = GlobalDisk(spec_of(GlobalWindow().trigger(Purging(Every(count(3))))), tmp_path)
+    disk.batch([{"k": "a", "n": n, "v": 0.0, "t": n} for n in range(2)], time=1)
+    table = disk.shown()
+    at = table.schema.get_field_index("_slots")
+    disk.rebuild(table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, table.schema.field(at).type)), 2)
+    made = [disk.batch([{"k": "a", "n": n, "v": 0.0, "t": n}], time=n).output for n in (2, 3, 4)]
+    assert made == [[], [], [{"k": "a", "rows": [0, 1, 2, 3, 4]}]]
