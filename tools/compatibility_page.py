@@ -60,7 +60,7 @@ def _change(area: str, words: str, cell: Cell, **but: Cell) -> Change:
 
 
 _FUNCTIONS, _WINDOWS, _JOB = "State functions", "Windows", "Steps, sources and sinks"
-_DUPLICATES, _JOINS = "Deduplication", "Joins"
+_DUPLICATES, _JOINS, _GLOBALS = "Deduplication", "Joins", "Global windows"
 
 TABLE = {
     "column new": _change(_FUNCTIONS, "a column of state is new", Cell.ON),
@@ -97,6 +97,13 @@ TABLE = {
     "input column wider": _change(_JOINS, "a column of an input is wider", Cell.ON),
     "input column gone": _change(_JOINS, "a column of an input is removed", Cell.STEPS),
     "input column moved": _change(_JOINS, "a column moves to the other input", Cell.STEPS),
+    "trigger": _change(_GLOBALS, "another trigger, which begins again with the next row of a key", Cell.ON),
+    "evictor": _change(_GLOBALS, "another evictor", Cell.ON),
+    "rows read otherwise": _change(_GLOBALS, "with an evictor: aggregates read other expressions", Cell.STEPS),
+    "evictor gone": _change(_GLOBALS, "of aggregates: an evictor is new or removed", Cell.STEPS),
+    "partials of another aggregate": _change(
+        _GLOBALS, "without an evictor: an aggregate is new, removed or replaced", Cell.STEPS
+    ),
     "step new": _change(_JOB, "a step is new, and starts empty", Cell.ON),
     "step gone": _change(_JOB, "a step with state is removed", Cell.DROP),
     "step renamed": _change(_JOB, "a step with state is renamed, and starts empty", Cell.DROP),

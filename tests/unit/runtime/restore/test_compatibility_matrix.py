@@ -12,18 +12,20 @@ from typing import Any
 import pytest
 from harness_jobs import ORDERS, order
 
-from penstock import EveryBatches, Job, agg, seconds
+from penstock import EveryBatches, Job, agg, count, seconds
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import PartitionsChanged, StepsChanged
+from penstock.evictors import KeepLast
 from penstock.graph.windows import LateTo, TimeWindow
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.state import idle
 from penstock.testing import Harness
-from penstock.windows import Sliding, Tumbling
+from penstock.triggers import Every
+from penstock.windows import GlobalWindow, Sliding, Tumbling
 from tools.compatibility_page import TABLE, Cell, Mode
 
 pytestmark = pytest.mark.fault("F51")
@@ -64,11 +66,13 @@ def make_job(
     within: tuple[int, int] = (-100, 100),
     left: tuple[str, ...] = ("user", "v"),
     right: tuple[str, ...] = ("user", "v AS w"),
+    trigger: int = 100,
+    evict: int = 100,
 ) -> Job:
     """Return a job whose steps are what the first letters of their names say.
 
-    w: windows; d: deduplication, of which each row is a first one; j: a join of the source with itself; any other:
-    a function that keeps state.
+    w: windows; d: deduplication, of which each row is a first one; j: a join of the source with itself; g: a global
+    window that does not fire; any other: a function that keeps state.
     """
     job = Job("changed", partitions=partitions)
     job.checkpoint(every=EveryBatches(2))
@@ -86,6 +90,10 @@ def make_job(
         elif step.startswith("j"):
             bounds = (seconds(within[0]), seconds(within[1]))
             made = orders.select(*left).join(step, orders.select(*right), on=["user"], within=bounds)
+        elif step.startswith("g"):
+            whole = GlobalWindow().trigger(Every(count(trigger)))
+            whole = whole.evict(KeepLast(evict)) if evict else whole
+            made = keyed.window(step, whole).aggregate(total=agg.sum(total))
         else:
             bound = {"timeout": idle(seconds(timeout))} if timeout else {"unbounded": True}
             made = keyed.map_with_state(step, function, state=state, output="n int", **bound)
@@ -109,7 +117,7 @@ class Case:
 
 
 WINDOWS = {"steps": ("w",)}
-DUPLICATES, JOINS = {"steps": ("d",)}, {"steps": ("j",)}
+DUPLICATES, JOINS, GLOBALS = {"steps": ("d",)}, {"steps": ("j",)}, {"steps": ("g",)}
 CASES = {
     "column new": Case({"state": "n int, s string, more array<int>"}),
     "column wider": Case({"state": "n long, s string"}),
@@ -143,6 +151,11 @@ CASES = {
     "input column wider": Case({"left": ("user", "CAST(v AS BIGINT) AS v")}, JOINS),
     "input column gone": Case({"left": ("user",)}, JOINS),
     "input column moved": Case({"left": ("user", "v AS w"), "right": ("user", "v")}, JOINS),
+    "trigger": Case({"trigger": 50}, GLOBALS),
+    "evictor": Case({"evict": 50}, GLOBALS),
+    "rows read otherwise": Case({"total": "v + 1"}, GLOBALS),
+    "evictor gone": Case({"evict": 0}, GLOBALS),
+    "partials of another aggregate": Case({"total": "v + 1"}, GLOBALS | {"evict": 0}),
     "step new": Case({"steps": ("seen", "fresh")}),
     "step gone": Case({"steps": ("w",)}, {"steps": ("w", "seen")}),
     "step renamed": Case({"steps": ("w", "fresh")}, {"steps": ("w", "seen")}),
@@ -205,8 +218,10 @@ def where(root: Path) -> Recovered:
 
 
 def of_key(h: Harness, step: str) -> list[int]:
-    """Return how many rows each key of a step has counted; for joins and deduplication how many rows are held."""
+    """Return how many rows each key of a step has counted; for others how many rows are held."""
     rows = h.state(step)
+    if step.startswith("g"):
+        return [row["_held"] for row in rows if row.get("_row") is None]
     if step.startswith("j"):
         rows = [row for row in rows if row["_side"] == "left"]
     if step.startswith(("d", "j")):
