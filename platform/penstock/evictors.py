@@ -1,5 +1,5 @@
 """Name the evictors of a global window: `from penstock.evictors import KeepLast`."""
 
-from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest
+from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest, RowEvictor
 
-__all__ = ["KeepDelta", "KeepLast", "KeepNewest"]
+__all__ = ["KeepDelta", "KeepLast", "KeepNewest", "RowEvictor"]

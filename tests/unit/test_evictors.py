@@ -6,5 +6,5 @@ import penstock.evictors
 
 
 def test_all_evictors_are_there() -> None:
-    """Three ready-made ones."""
-    assert [*penstock.evictors.__all__] == ["KeepDelta", "KeepLast", "KeepNewest"]
+    """Three ready-made ones, and what one of the user's is."""
+    assert [*penstock.evictors.__all__] == ["KeepDelta", "KeepLast", "KeepNewest", "RowEvictor"]

@@ -158,12 +158,12 @@ class UnfitValue(UserFunctionError, ValueError):
 
 
 class WrongTriggerResult(UserFunctionError, TypeError):
-    """A trigger of the job returned what is no decision."""
+    """A trigger or an evictor of the job returned what is no decision."""
 
     code = "PEN-OPR-037"
     remedy = (
-        "Return TriggerResult.CONTINUE, FIRE or FIRE_AND_PURGE from judge, and from due None or a Wake with aware "
-        "datetimes. Nothing was committed, and the batch is re-run."
+        "Return TriggerResult.CONTINUE, FIRE or FIRE_AND_PURGE from judge, None or a Wake with aware datetimes from "
+        "due, and a boolean for each row from keep of an evictor. Nothing was committed, and the batch is re-run."
     )
 
 

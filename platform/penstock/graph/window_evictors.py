@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from penstock.graph.declarations import checked_text
 from penstock.graph.durations import Count, Duration, duration_micros
 from penstock.graph.source_location import job_error
+from penstock.graph.trigger_protocol import Moment
 
-__all__ = ["Evictor", "KeepDelta", "KeepLast", "KeepNewest", "checked_evictor"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Evictor", "KeepDelta", "KeepLast", "KeepNewest", "RowEvictor", "checked_evictor", "evictor_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,27 @@ class KeepDelta:
         return f"KeepDelta({self.value!r}, {self.threshold:g})"
 
 
-Evictor: TypeAlias = KeepLast | KeepNewest | KeepDelta
+@runtime_checkable
+class RowEvictor(Protocol):
+    """An evictor of the user's: an object that can be sent to tasks."""
+
+    def keep(self, rows: pa.Table, at: Moment) -> pa.Array | Sequence[bool]:
+        """Return for each row of a window that fires whether it stays: a boolean, never null.
+
+        `rows` have the visible columns of the stream, and are in the order of arrival. `at` has no event time.
+        """
+
+
+Evictor: TypeAlias = KeepLast | KeepNewest | KeepDelta | RowEvictor
 
 
 def checked_evictor(evictor: object) -> Evictor:
     """Return an evictor, or refuse with the user's line what is none."""
-    if not isinstance(evictor, KeepLast | KeepNewest | KeepDelta):
-        raise job_error(f"evict takes an evictor such as KeepLast(10), not {evictor!r}")
+    if isinstance(evictor, type) or not isinstance(evictor, KeepLast | KeepNewest | KeepDelta | RowEvictor):
+        raise job_error(f"evict takes an evictor such as KeepLast(10), or an object with keep, not {evictor!r}")
     return evictor
+
+
+def evictor_words(evictor: Evictor) -> str:
+    """Return an evictor as the job writes it; one of the user's by the name of its class."""
+    return str(evictor) if isinstance(evictor, KeepLast | KeepNewest | KeepDelta) else type(evictor).__qualname__

@@ -16,7 +16,14 @@ from penstock.graph.source_location import job_error
 from penstock.graph.stateful import Stream
 from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, need_event_time, need_sink
 from penstock.graph.trigger_protocol import AnyTrigger, Trigger, checked_trigger, fires, trigger_words, walk
-from penstock.graph.window_evictors import Evictor, KeepDelta, KeepLast, KeepNewest, checked_evictor
+from penstock.graph.window_evictors import (
+    Evictor,
+    KeepDelta,
+    KeepLast,
+    KeepNewest,
+    checked_evictor,
+    evictor_words,
+)
 from penstock.graph.window_functions import WindowFunction, window_function
 from penstock.graph.windowed import Windowed
 from penstock.graph.windows import DropLate, LateTo
@@ -57,7 +64,10 @@ class GlobalWindow:
         return replace(self, fires_by=checked_trigger(trigger, "trigger"))
 
     def evict(self, evictor: Evictor) -> Self:
-        """Return the same window; this evictor of `penstock.evictors` removes rows for good before the function."""
+        """Return the same window; this evictor removes rows for good before the function.
+
+        It is one of `penstock.evictors`, or of the user's.
+        """
         if self.evicts_by is not None:
             raise job_error("a global window has one evictor, and this one has it already")
         return replace(self, evicts_by=checked_evictor(evictor))
@@ -116,14 +126,20 @@ class GlobalWindows(StepSpec):
         read = (a.expression for a in (self.aggregates or {}).values() if a.expression is not None)
         return tuple(dict.fromkeys(read))
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Return whether the state needs all columns of rows: a function, or an evictor of the user's, sees them."""
+        own = not isinstance(self.window.evicts_by, KeepLast | KeepNewest | KeepDelta | None)
+        return self.function is not None or own
+
     def reads(self, side: int) -> Reads:
         """Return what trigger, evictor and aggregates read.
 
-        A function, a trigger of the user's and the stream of late rows read whole rows.
+        A function, triggers and evictors of the user's, and the stream of late rows read whole rows.
         """
         read = (*self.read_by_trigger, *self.read_by_evictor, *self.read_by_aggregates)
         whole = any(not isinstance(part, Trigger) for part in walk(self.trigger))
-        whole = whole or self.function is not None or isinstance(self.window.late, LateTo)
+        whole = whole or self.keeps_rows or isinstance(self.window.late, LateTo)
         return Reads(tuple(dict.fromkeys(read)), rows=whole)
 
     def side_streams(self, step: str) -> Mapping[str, tuple[type[SideNode], str]]:
@@ -152,7 +168,7 @@ class GlobalWindows(StepSpec):
         late = f"to {window.late.stream}" if isinstance(window.late, LateTo) else "dropped"
         return {
             "trigger": trigger_words(self.trigger),
-            "evictor": "none" if window.evicts_by is None else str(window.evicts_by),
+            "evictor": "none" if window.evicts_by is None else evictor_words(window.evicts_by),
             "ttl": "none" if window.ttl is None else str(window.ttl),
             "rows after the finish": late,
         }
@@ -160,7 +176,7 @@ class GlobalWindows(StepSpec):
     def words(self, node: StepNode, keys: str) -> str:
         """Return trigger, evictor, keys, what bounds the state, and what is made of the rows."""
         window = self.window
-        evicted = "" if window.evicts_by is None else f", {window.evicts_by}"
+        evicted = "" if window.evicts_by is None else f", {evictor_words(window.evicts_by)}"
         kept = f"forgotten after {window.ttl} without a row" if window.ttl is not None else self._kept
         return f"window {node.name}: global, {trigger_words(self.trigger)}{evicted}, {keys}, {kept}; {self.made}"
 

@@ -1,4 +1,4 @@
-"""Choose the rows that an evictor leaves in windows (SEMANTICS 6)."""
+"""Choose the rows that a ready-made evictor leaves in windows (SEMANTICS 6)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.graph.window_evictors import Evictor, KeepDelta, KeepLast, KeepNewest
+from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest
 from penstock.state.keys import Bools, Ints
 
 __all__ = ["kept_rows"]
 
 
-def kept_rows(evictor: Evictor, ids: Ints, total: int, times: Ints, values: pa.Array | None) -> Bools:
+def kept_rows(
+    evictor: KeepLast | KeepNewest | KeepDelta, ids: Ints, total: int, times: Ints, values: pa.Array | None
+) -> Bools:
     """Return which rows stay.
 
     Args:

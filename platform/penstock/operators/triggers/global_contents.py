@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.specs.global_windows import GlobalWindows
-from penstock.graph.window_evictors import KeepDelta
+from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest
 from penstock.graph.window_functions import WindowView
 from penstock.operators.aggregates import AggregatePlan, Partials, Rows
 from penstock.operators.columns import column_array, integers
@@ -22,6 +22,7 @@ from penstock.operators.functions.window_calls import WindowCalls
 from penstock.operators.protocol import TIME, StateView, StepFacts
 from penstock.operators.triggers.evictions import kept_rows
 from penstock.operators.triggers.global_layout import EVENT_TIME, ROW, ROWS, GlobalLayout
+from penstock.operators.triggers.row_evictors import kept_by
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import conform
 
@@ -160,7 +161,7 @@ class WindowRows:
         ids = np.searchsorted(fires, np.concatenate([owners, windows.ids[mine]]))
         order = np.lexsort((integers(rows, ROW), ids))
         rows, ids = rows.take(pa.array(order)), ids[order]
-        kept = self._kept(rows, ids, len(fires))
+        kept = self._kept(rows, ids, fires)
         if not kept.all():
             out = order[~kept]
             self.gone.append((owners[out[out < len(owners)]], integers(held, ROW)[out[out < len(owners)]]))
@@ -183,13 +184,17 @@ class WindowRows:
         )
         return some[places], rows.combine_chunks()
 
-    def _kept(self, rows: pa.Table, ids: Ints, total: int) -> Bools:
+    def _kept(self, rows: pa.Table, ids: Ints, fires: Ints) -> Bools:
         evictor = self.windows.spec.window.evicts_by
         if evictor is None:
             return np.ones(len(ids), dtype=np.bool_)
+        if not isinstance(evictor, KeepLast | KeepNewest | KeepDelta):
+            windows = self.windows
+            keys = windows.keys_at(fires)
+            return kept_by(windows.name, evictor, self._visible(rows, fires[ids]), ids, keys, windows.facts)
         read = self.windows.layout.input_of(evictor.value) if isinstance(evictor, KeepDelta) else None
         values = None if read is None else column_array(rows, read)
-        return kept_rows(evictor, ids, total, moments(rows, EVENT_TIME), values)
+        return kept_rows(evictor, ids, len(fires), moments(rows, EVENT_TIME), values)
 
     def _called(self, rows: pa.Table, ids: Ints, fires: Ints) -> tuple[pa.Table, Ints]:
         windows = self.windows

@@ -78,7 +78,7 @@ def step_of(spec: GlobalWindows, side: GlobalSide, name: str, output: pa.Schema 
     layout = GlobalLayout(
         keys=side.keys,
         trigger=trigger_words(spec.trigger),
-        columns=pa.schema([] if output is None else [f for f in side.visible if f.name not in side.keys.names]),
+        columns=pa.schema([f for f in side.visible if spec.keeps_rows and f.name not in side.keys.names]),
         inputs={sql: types[sql] for sql in kept},
         plan=plan,
         merged=merged,
