@@ -66,8 +66,10 @@ class StepFacts:
     `watermark` is the one by which the step closes, `late` the one that judges its rows late. `judged` is the highest
     by which downstream steps judge its output, None where none does and before the shuffle.
     `reached` is the event time of what no single row has caused, None where none is known yet. `epoch` is that of the
-    driver (DESIGN 3). `zero` is the job's zero time, from which batch times count (SEMANTICS 1.1). `read` are the
-    outlets that anybody reads: rows of others go nowhere, and need not be made.
+    driver (DESIGN 3). `zero` is the job's zero time, from which batch times count (SEMANTICS 1.1). `interval` is that
+    of the batch's ticks, None for as fast as possible. `before` is the time of the batch before, None for the first,
+    and also where state is rebuilt. `read` are the outlets that anybody reads: rows of others go nowhere, and need
+    not be made.
     """
 
     batch: int
@@ -78,6 +80,8 @@ class StepFacts:
     reached: int | None = None
     epoch: int = 0
     zero: int = 0
+    interval: int | None = None
+    before: int | None = None
     read: frozenset[str] = field(default_factory=frozenset)
 
 

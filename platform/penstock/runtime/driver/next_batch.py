@@ -312,6 +312,8 @@ def facts_of(
         state_folder=state_folder.address,
         staging={sink.name: engine.sink(sink.name).staging.address for sink in engine.graph.sinks},
         zero=zero,
+        interval=cast("int | None", offsets.settings.get("interval")),
+        before=None if before is None else before.time,
         begins=zero if before is None else None,
         reached=reached(engine.graph, before),
         row_cap=settings.row_cap,

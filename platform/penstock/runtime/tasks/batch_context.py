@@ -55,6 +55,10 @@ class BatchContext:
     """For each source the file of quarantined rows that go through again in this batch."""
     zero: int = 0
     """The job's zero time (SEMANTICS 1.1)."""
+    interval: int | None = None
+    """Microseconds between the ticks of the batch, None for as fast as possible."""
+    before: int | None = None
+    """The time of the batch whose state is in force, None where none is."""
     begins: int | None = None
     """The zero time where no state is in force yet, None where one is."""
     reached: Mapping[str, int | None] = field(default_factory=dict)
@@ -84,6 +88,8 @@ class BatchContext:
             reached=self.reached.get(step),
             epoch=self.epoch,
             zero=self.zero,
+            interval=self.interval,
+            before=self.before,
             read=frozenset(read),
         )
 
