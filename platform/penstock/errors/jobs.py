@@ -102,6 +102,16 @@ class RetractionsLost(JobError):
     )
 
 
+class IntervalUnfit(JobError):
+    """The interval between batches does not suit a window of batch time, or could change (SEMANTICS 4.1)."""
+
+    code = "PEN-JOB-026"
+    remedy = (
+        "Give the job an interval, as Job(interval=seconds(1)) or by `trigger` of its configuration. Make length and "
+        "slide of its batch windows multiples of that, and leave `longest_interval` out."
+    )
+
+
 class JobNotFound(JobError, LookupError):
     """No module in jobs/ has the name of the job."""
 

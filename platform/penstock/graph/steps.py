@@ -82,6 +82,10 @@ class Untimed(Protocol):
 class GraphView(Protocol):
     """The questions that a spec may ask of the graph of its step."""
 
+    @property
+    def interval(self) -> int | None:
+        """The microseconds between batches that the job's code says, None where it leaves that to the runner."""
+
     def upstream(self, node: Node) -> Iterator[Node]:
         """Yield the step and everything before it."""
 
@@ -126,6 +130,8 @@ class StepSpec(ABC):
     """Whether a revision may have another window than the rows that it replaces."""
     unit: ClassVar[Unit] = Unit.BATCH
     """What a check of the step's output judges."""
+    needs_ticks: ClassVar[bool] = False
+    """Whether it goes by batch times, which then are at ticks of an interval that never adapts (SEMANTICS 4.1)."""
 
     @property
     def method(self) -> str:
@@ -176,6 +182,9 @@ class StepSpec(ABC):
 
     def check(self, node: StepNode, graph: GraphView) -> None:  # noqa: B027 - most have nothing to check
         """Raise what the step's place in the whole graph forbids; asked once all nodes are there."""
+
+    def check_interval(self, node: StepNode, interval: int | None) -> None:  # noqa: B027 - as above
+        """Raise what the microseconds between batches forbid, None for as fast as possible; asked before a start."""
 
     def settings(self) -> Mapping[str, str] | None:
         """Return, in words, the settings that may change while the state stays; None for none (F51)."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import UnknownName
+from penstock.graph.job import Job
 from penstock.graph.source_location import job_error
 from penstock.runtime.driver.loop import Driver
 from penstock.runtime.driver.stages import Hook, Stage
@@ -27,11 +28,13 @@ __all__ = [
     "micros",
     "refuse_unknown",
     "start_from",
+    "trigger_of",
 ]
 
 Marks = float | datetime | Mapping[str, float | datetime] | None
 """A watermark that all memory sources report, or those of some; numbers are seconds since 1970."""
 _AROUND = ("before", "after")
+_SECOND = 1_000_000
 _HOOKS: dict[str, tuple[str, ...]] = {
     **{stage.value[0]: _AROUND for stage in Stage},
     "TakeOver": ("before", "surveyed", "claimed", "after", "done"),
@@ -83,11 +86,23 @@ def micros(at: float | datetime) -> int:
     return round(at * 1_000_000)
 
 
-def checked_time(at: int, driver: Driver, zero: int, interval: int | None) -> int:
+def trigger_of(job: Job, given: int | None, zero: int, *, at: int | None) -> AskedFor | Untimed:
+    """Return when batches run; `given` is the interval of the harness in microseconds, None where none was given.
+
+    A job that says no interval runs as fast as possible, as in production. One that needs ticks takes those given.
+    """
+    needs = given is not None and any(step.spec.needs_ticks for step in job.graph().steps)
+    interval = job.interval or (given if needs else None)
+    times = AskedFor(interval or given or _SECOND, zero, at=at)
+    return Untimed(times) if interval is None else times
+
+
+def checked_time(at: int, driver: Driver, zero: int) -> int:
     """Return the batch time that a test sets; raises JobError where the driver cannot have it.
 
-    `zero` is the zero time of a job that has had no batch, `interval` that of the job, None where it has none.
+    `zero` is the zero time of a job that has had no batch.
     """
+    interval = driver.trigger.interval
     zero = zero if driver.zero is None else driver.zero
     least, name = (zero, "zero time") if driver.last_time is None else (driver.last_time, "last one")
     if at <= least:

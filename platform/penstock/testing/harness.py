@@ -12,7 +12,7 @@ from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
-from penstock.graph.durations import Duration, duration_micros, seconds
+from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.job import Job
 from penstock.graph.nodes import SinkNode
 from penstock.graph.source_location import job_error
@@ -26,16 +26,15 @@ from penstock.runtime.tasks.state_stage import state_rows
 from penstock.sinks.staged_files import read_staged
 from penstock.sources.memory import MemorySource
 from penstock.testing.arguments import (
-    AskedFor,
     Crashed,
     Marks,
-    Untimed,
     checked_feed,
     checked_hook,
     checked_time,
     micros,
     refuse_unknown,
     start_from,
+    trigger_of,
 )
 from penstock.testing.endpoints import hand_over, shown, with_late_sinks
 from penstock.testing.environment import project_quality, session_of_tests
@@ -45,7 +44,6 @@ from penstock.time.triggers import Trigger
 __all__ = ["Crashed", "Harness"]
 
 Row = dict[str, Any]
-_SECOND = seconds(1)
 Fed = Sequence[Row] | Sequence[Sequence[Row]]
 
 
@@ -53,9 +51,9 @@ class Harness:
     """Run a job in a test.
 
     `root` is the checkpoint root; `zero` the job's zero time in seconds since 1970.
-    A job with an interval has batches at its ticks. One without runs as fast as possible, as in production: `interval`
-    is how far the harness's clock moves for each of its batches, and no tick makes one due. The first batch has time
-    `zero + interval`.
+    A job with an interval has batches at its ticks. One without runs as fast as possible, as in production. `interval`,
+    by default a second, is how far the harness's clock moves for each of its batches, and no tick makes one due. A job
+    that needs ticks takes an `interval` that is given for its own. The first batch has time `zero + interval`.
     `quality` is the folder of the suites; without it, conf/quality of the project that the current folder is in.
     Harnesses in one process share one Spark session, which ends with the process.
     """
@@ -65,7 +63,7 @@ class Harness:
         job: Job,
         root: str | Path | CheckpointFolder,
         *,
-        interval: Duration = _SECOND,
+        interval: Duration | None = None,
         zero: float = 0,
         quality: str | Path | None = None,
         settings: DriverSettings | None = None,
@@ -74,7 +72,9 @@ class Harness:
         self.root: CheckpointFolder = folder.resolve() if isinstance(folder, Path) else folder
         self.settings = settings or DriverSettings()
         self.job = job
-        self._interval = duration_micros(interval, "the interval of a harness", least=1_000)
+        self._interval = (
+            None if interval is None else duration_micros(interval, "the interval of a harness", least=1_000)
+        )
         self._zero = micros(zero)
         self._clock = ManualClock(self._zero)
         self._quality = project_quality() if quality is None else Path(quality).resolve()
@@ -129,7 +129,7 @@ class Harness:
         fed, marks = checked_feed(self._memory_sources(), rows, watermark)
         if self._driver().owned is None and (fed or at is not None or watermark is not None):
             raise job_error("nothing is left to do, and the driver has ended; call restart() first")
-        batch_time = None if at is None else checked_time(micros(at), self._driver(), self._zero, self.job.interval)
+        batch_time = None if at is None else checked_time(micros(at), self._driver(), self._zero)
         self._ask(batch_time)
         for name, source in self._memory_sources().items():
             source.watermark = marks.get(name, source.watermark)
@@ -368,8 +368,7 @@ class Harness:
         return [node for node in self._driver().engine.graph.sinks if node.name not in self._late.values()]
 
     def _trigger(self) -> Trigger:
-        times = AskedFor(self.job.interval or self._interval, self._zero, at=self._asked)
-        return times if self.job.interval is not None else Untimed(times)
+        return trigger_of(self.job, self._interval, self._zero, at=self._asked)
 
     def _ask(self, at: int | None) -> None:
         self._asked = at

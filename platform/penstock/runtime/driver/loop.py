@@ -87,6 +87,8 @@ class Driver:
 
     def __post_init__(self) -> None:
         graph = self.engine.graph
+        for step in graph.steps:
+            step.spec.check_interval(step, self.trigger.interval)
         self.partitions = {step.name: step.partitions for step in graph.steps}
         self.sinks = tuple(s.name for s in graph.sinks)
         self.places = {name: place for name in self.sinks if (place := self.engine.sink(name).place) is not None}

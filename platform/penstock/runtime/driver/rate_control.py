@@ -67,6 +67,7 @@ class RateControl(Listener):
         self._ticks = trigger.interval is not None
         self._own_ms = (policy.target if trigger.interval is None else trigger.interval) / 1_000
         self._interval_ms = self._own_ms
+        self._adapts = not any(step.spec.needs_ticks for step in graph.steps)
         self._live = frozenset(node.name for node in graph.sources if node.source.live)
         self._sources = self._live if policy.estimator is not None else frozenset[str]()
         self._estimator = self._new_estimator()
@@ -146,6 +147,8 @@ class RateControl(Listener):
         estimator = make(self._own_ms) if make is not None and self._sources else None
         if isinstance(estimator, CostModel):
             estimator.pacing = Pacing.TICKS if self._ticks else Pacing.AT_ONCE
+            if not self._adapts:
+                estimator.longest_interval_ms = estimator.batch_interval_ms
         return estimator
 
     def _rows(self, commit: Commit) -> int:

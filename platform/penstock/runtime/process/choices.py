@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from penstock.config.schema import RatesSection
 from penstock.config.settings import Settings
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, IntervalUnfit
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
@@ -25,8 +25,23 @@ def choose_trigger(job: Job, settings: Settings) -> Trigger:
     """Return when batches run: as the job's code says, else its configuration, else as fast as possible.
 
     Raises ConfigError at the trigger's line where code and configuration both say something, and not the same.
+    Raises IntervalUnfit for an interval that a step cannot go by, or that may adapt where it must not (SEMANTICS 4.1).
     """
-    interval = job.graph().interval
+    graph = job.graph()
+    trigger = _trigger(graph.interval, settings)
+    for step in graph.steps:
+        step.spec.check_interval(step, trigger.interval)
+        if step.spec.needs_ticks and settings.rates.longest_interval is not None:
+            raise IntervalUnfit(
+                f"step {step.name!r} goes by batch times, so the interval cannot adapt, and `longest_interval` is "
+                f"{settings.rates.longest_interval}",
+                where=settings.where("rates", "longest_interval"),
+            )
+    return trigger
+
+
+def _trigger(interval: int | None, settings: Settings) -> Trigger:
+    """Return the trigger that code and configuration agree on; `interval` is that of the code."""
     if interval is None:
         return settings.run.trigger or AsFastAsPossible()
     says = f"Job(interval=…) of {interval / 1_000_000:g} s"
