@@ -13,6 +13,7 @@ from penstock.graph.job import Job, Stream
 from penstock.graph.keyed import KeyedStream
 from penstock.graph.listeners import BatchInfo, ReceiverInfo
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
+from penstock.graph.specs.batch_windows import BatchWindowedStream
 from penstock.graph.specs.time_windows import WindowedStream
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "NEVER",
     "Align",
     "BatchInfo",
+    "BatchWindowedStream",
     "CacheLevel",
     "Count",
     "Duration",

@@ -1,5 +1,6 @@
 """Name the windows a stream can be cut into: `from penstock.windows import Tumbling`."""
 
+from penstock.graph.batch_window import BatchWindow
 from penstock.graph.policies import LatenessRule
 from penstock.graph.specs.global_windows import GlobalWindow
 from penstock.graph.specs.session_windows import Session
@@ -7,6 +8,7 @@ from penstock.graph.window_functions import WindowView
 from penstock.graph.windows import Cumulative, Sliding, TimeWindow, Tumbling, drop_late, late_to
 
 __all__ = [
+    "BatchWindow",
     "Cumulative",
     "GlobalWindow",
     "LatenessRule",

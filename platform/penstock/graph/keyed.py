@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, overload
 
+from penstock.graph.batch_window import BatchWindow
+from penstock.graph.specs.batch_windows import BatchWindowedStream
 from penstock.graph.specs.deduplicate import DeduplicateMethods
 from penstock.graph.specs.global_windows import GlobalWindow, GlobalWindowStream
 from penstock.graph.specs.join import JoinMethods
@@ -32,12 +34,14 @@ class StatefulSteps(
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
-    windowed = (_EventWindows, GlobalWindowStream)
+    windowed = (_EventWindows, GlobalWindowStream, BatchWindowedStream)
 
     @overload
     def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]: ...
     @overload
     def window(self, name: str, spec: GlobalWindow, *, partitions: int | None = None) -> GlobalWindowStream[Stream]: ...
+    @overload
+    def window(self, name: str, spec: BatchWindow, *, partitions: int | None = None) -> BatchWindowedStream[Stream]: ...
     def window(self, name: str, spec: Any, *, partitions: int | None = None) -> Any:
         """Cut each key's rows into windows; the step's state lives under `name`.
 

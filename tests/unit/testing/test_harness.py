@@ -24,7 +24,7 @@ from penstock.testing import Crashed, Harness
 from penstock.testing.arguments import AskedFor
 from penstock.testing.endpoints import with_late_sinks
 from penstock.time.triggers import Tick
-from penstock.windows import Tumbling
+from penstock.windows import BatchWindow, Tumbling
 
 pytestmark = pytest.mark.sample(8, of="the Harness")
 
@@ -162,6 +162,17 @@ def test_a_crash_does_not_change_the_time_that_was_asked_for(tmp_path: Path) -> 
             h.batch({"fed": [{"v": 1}]}, at=7.5)
         h.restart()
         assert h.commit().time == 7_500_000
+
+
+def test_a_job_that_needs_ticks_takes_the_interval_of_the_harness(tmp_path: Path) -> None:
+    """SEMANTICS 4.1: as from a runner's configuration, where the job's code says none."""
+    job = Job("windows", partitions=1)
+    job.source("rows", MemorySource("v int")).window("w", BatchWindow(seconds(4))).count().write("out", MemorySink())
+    with Harness(job, tmp_path, interval=seconds(2)) as h:
+        assert [row["count"] for row in h.batch({"rows": [{"v": 1}]})["out"]] == [1]
+        assert [row["count"] for row in h.batch(at=8)["out"]] == [1, 0, 0]
+        with pytest.raises(JobError, match="multiple of the job's interval, 2 s"):
+            h.batch(at=9)
 
 
 def test_a_time_that_the_interval_of_the_job_does_not_have_is_refused(tmp_path: Path) -> None:

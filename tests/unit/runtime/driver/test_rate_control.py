@@ -14,6 +14,7 @@ from penstock.sources import MemorySource
 from penstock.sources.backlog import Waiting
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import AsFastAsPossible, FixedInterval
+from penstock.windows import BatchWindow
 
 S = 1_000_000
 
@@ -268,3 +269,11 @@ def test_max_rate_belongs_behind_a_source_and_is_a_number():
             other.max_rate(wrong)
     with pytest.raises(JobError, match="needs rows_per_second"):
         other.max_rate()
+
+
+def test_the_interval_of_a_job_with_windows_of_batch_time_never_adapts():
+    """4.1: the cost model of such a job has no longer interval to advise."""
+    job = Job("windows")
+    job.source("s0", Live("v int")).window("w", BatchWindow(seconds(4))).count().write("out", MemorySink())
+    rates = RateControl(RatePolicy(estimator=CostModel), job.graph(), FixedInterval(S), Clock())
+    assert rates._estimator.longest_interval_ms == 1_000

@@ -4,12 +4,13 @@ import pytest
 
 from penstock import Job, seconds
 from penstock.config.settings import load_settings
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, IntervalUnfit
 from penstock.rates import Constant, CostModel, PIDRateEstimator
 from penstock.runtime.process.choices import choose_rates, choose_trigger
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.time.triggers import FixedInterval
+from penstock.windows import BatchWindow
 
 
 @pytest.fixture
@@ -71,3 +72,19 @@ def test_an_interval_that_code_and_configuration_say_differently_is_refused(sett
     assert choose_trigger(job, settings_of("")) == FixedInterval(2_000_000)
     with pytest.raises(ConfigError, match="keep one of them"):
         choose_trigger(job, settings_of('[run]\ntrigger = "interval 3 seconds"\n'))
+
+
+@pytest.mark.remedy("PEN-JOB-026")
+def test_a_window_of_batch_time_goes_by_a_fixed_interval(settings_of):
+    """SEMANTICS 1.4, 4.1: the trigger may be the configuration's, must suit the window, and cannot adapt."""
+    job = Job("windows")
+    rows = job.source("rows", MemorySource("v int"))
+    rows.window("w", BatchWindow(seconds(4))).count().write("out", MemorySink())
+    every = '[run]\ntrigger = "interval {} seconds"\n'
+    assert choose_trigger(job, settings_of(every.format(2))) == FixedInterval(2_000_000)
+    with pytest.raises(IntervalUnfit, match="no multiple of the job's interval, 3 s"):
+        choose_trigger(job, settings_of(every.format(3)))
+    with pytest.raises(IntervalUnfit, match="as fast as possible"):
+        choose_trigger(job, settings_of(""))
+    with pytest.raises(IntervalUnfit, match="cannot adapt, and `longest_interval` is 20 s"):
+        choose_trigger(job, settings_of(every.format(2) + '[rates]\nlongest_interval = "20 seconds"\n'))

@@ -1,0 +1,180 @@
+"""The step of windows of batch time, and the methods that say what to make of their rows (SEMANTICS 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Self
+
+from penstock.errors import BadExpression, DuplicateName, IntervalUnfit
+from penstock.graph.batch_window import BatchWindow
+from penstock.graph.durations import Duration
+from penstock.graph.policies import Accumulation
+from penstock.graph.source_location import job_error
+from penstock.graph.stateful import Stream
+from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, Unit, need_sink
+from penstock.graph.windowed import Windowed
+
+__all__ = ["BatchWindowedStream", "BatchWindows", "Form"]
+
+_BOUNDS = ("window_start", "window_end")
+
+
+class Form(Enum):
+    """What a window is made into."""
+
+    ROWS = "rows"
+    COUNT = "count"
+    COUNT_BY_VALUE = "count_by_value"
+    GROUP = "group"
+    REDUCE = "reduce_by_key"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchWindows(StepSpec):
+    """Make something of the rows of each window of batch time.
+
+    `value` is a Spark SQL expression that the form reads, None for ROWS and COUNT, and `column` the name that it has
+    in the output. `fn` is that of REDUCE.
+    """
+
+    window: BatchWindow
+    form: Form
+    value: str | None = None
+    column: str = ""
+    fn: Callable[[Any, Any], Any] | None = None
+
+    operator: ClassVar[str] = "penstock.operators.batch_windows.batch_window_step"
+    kind: ClassVar[str] = "window"
+    unit: ClassVar[Unit] = Unit.WINDOW
+    needs_ticks: ClassVar[bool] = True
+    counts: ClassVar[tuple[str, ...]] = ("rows", "counted", "in_no_window")
+    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "rows": ("counted", "in_no_window"),
+        "counted": ("merged",),
+    }
+
+    @property
+    def event_time_of_output(self) -> EventTime:
+        """Return that no step of event time can read it: a row may be in many windows, long after its event time."""
+        return EventTime.UNKNOWN
+
+    @property
+    def window_columns(self) -> frozenset[str]:
+        """Return both bounds, of which either is that of one window only."""
+        return frozenset(_BOUNDS)
+
+    def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
+        """Return that revisions are rows; where they contain what they revise, all but rows would count it twice."""
+        if panes is Accumulation.ACCUMULATING and self.form is not Form.ROWS:
+            return None
+        return "revisions are rows of their own"
+
+    def reads(self, side: int) -> Reads:
+        """Return the value, or all columns where rows are emitted."""
+        return Reads(() if self.value is None else (self.value,), rows=self.form is Form.ROWS)
+
+    def check(self, node: StepNode, graph: GraphView) -> None:
+        """Raise MissingSink for windows that nobody writes, and IntervalUnfit where the job's interval does not fit."""
+        need_sink(graph, node, f"window {node.name!r}")
+        if graph.interval is not None:
+            self.check_interval(node, graph.interval)
+
+    def check_interval(self, node: StepNode, interval: int | None) -> None:
+        """Raise IntervalUnfit without ticks, and where length or slide are no multiples of the ticks' interval."""
+        where = str(node.site)
+        if interval is None:
+            raise IntervalUnfit(
+                f"window {node.name!r} is {self.window}, and the job runs as fast as possible: it has no interval",
+                where=where,
+            )
+        for word, micros in (("length", self.window.length), ("slide", self.window.slide or interval)):
+            if micros % interval:
+                raise IntervalUnfit(
+                    f"the {word} of window {node.name!r} is {Duration(micros)}, which is no multiple of the job's "
+                    f"interval, {Duration(interval)}",
+                    where=where,
+                )
+
+    def words(self, node: StepNode, keys: str) -> str:
+        """Return windows, keys, and what is made of them."""
+        of = "" if self.value is None else f" of {self.value}"
+        return f"window {node.name}: {self.window}, {keys}; {self.form.value}{of}"
+
+
+class BatchWindowedStream(Windowed[Stream, BatchWindow]):
+    """Windows of batch time: one method says what becomes of their rows (SEMANTICS 4.3, 4.4).
+
+    Each emits the key columns, what it makes, `window_start` and `window_end`. These are batch times, of which the
+    first is not in the window and the last one is.
+    """
+
+    takes: ClassVar[type] = BatchWindow
+    hint: ClassVar[str] = ".rows()"
+
+    def checked(self) -> Self:
+        """Return the same."""
+        return self
+
+    def rows(self) -> Stream:
+        """Emit all rows of each window in order of arrival, with `window_start` and `window_end`."""
+        return self._of(Form.ROWS)
+
+    def count(self) -> Stream:
+        """Emit the number of rows of each key and window as `count`.
+
+        A stream without keys gets a row for every window that follows its first row, 0 where the window is empty.
+        """
+        return self._of(Form.COUNT, column="count")
+
+    def count_by_value(self, value: str) -> Stream:
+        """Emit each value with the number of rows of the window that have it, as `count`.
+
+        Args:
+            value: A column, or a Spark SQL expression, whose text then names the column of the output.
+        """
+        return self._of(Form.COUNT_BY_VALUE, value=value, more=("count",))
+
+    def group(self, value: str) -> Stream:
+        """Emit for each key the list of its values in order of arrival, nulls among them.
+
+        Args:
+            value: A column, or a Spark SQL expression, whose text then names the column of the output.
+        """
+        return self._of(Form.GROUP, value=value)
+
+    def reduce_by_key(self, fn: Callable[[Any, Any], Any], *, value: str = "v") -> Stream:
+        """Emit for each key with rows in the window one value, to which `fn` reduces those of its rows.
+
+        Rows are reduced within their batch first, then batch by batch, each in order of arrival. So `fn` must be
+        associative, and need not be commutative.
+
+        Args:
+            fn: `fn(a, b)` over plain Python values, of which `a` arrived first; null is None. It is not called for a
+                key with one row. The result has the type of the value.
+            value: A column, or a Spark SQL expression, whose text then names the column of the output.
+        """
+        if not callable(fn):
+            self.mark_used()
+            raise job_error(f"window {self._name!r} needs a function of two values, not {fn!r}")
+        return self._of(Form.REDUCE, value=value, fn=fn)
+
+    def _of(
+        self,
+        form: Form,
+        *,
+        value: str | None = None,
+        column: str = "",
+        more: tuple[str, ...] = (),
+        fn: Callable[[Any, Any], Any] | None = None,
+    ) -> Stream:
+        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
+        if form in (Form.COUNT_BY_VALUE, Form.GROUP, Form.REDUCE) and (not isinstance(value, str) or not value.strip()):
+            raise job_error(f"{form.value} of window {self._name!r} reads {value!r}, not a column", BadExpression)
+        column = column if value is None else value.strip().strip("`")
+        names = [*self._keys, *_BOUNDS, *more, *((column,) if column else ())]
+        lower = [name.lower() for name in names]
+        if twice := next((name for name in names if lower.count(name.lower()) > 1), None):
+            raise job_error(f"window {self._name!r} has a column {twice!r} already", DuplicateName)
+        return self._step(BatchWindows(window=self._spec, form=form, value=value, column=column, fn=fn))
