@@ -171,7 +171,7 @@ class SessionBatch:
             (self.merged.filter(pa.array(self.closes)), panes, self.revisions[self.closes]),
         ]
         rows = pa.concat_tables([table for table, _, _ in pieces]).combine_chunks()
-        of_rows = np.concatenate([np.broadcast_to(pane, table.num_rows) for table, pane, _ in pieces])
+        of_rows = np.concatenate([np.broadcast_to(np.asarray(pane), table.num_rows) for table, pane, _ in pieces])
         revisions = np.concatenate([numbers for _, _, numbers in pieces])
         order = np.lexsort((integers(rows, HASH), micros_of(rows, BOUNDS.names[1])))
         rows, of_rows, revisions = rows.take(pa.array(order)), of_rows[order], revisions[order]
