@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import EveryBatches, Job, agg, seconds
-from penstock.errors import BadExpression, StepsChanged
+from penstock.errors import JobError, StepsChanged
 from penstock.graph.job import Stream
 from penstock.sinks import MemorySink
 from penstock.sources import FileReplay, MemorySource
@@ -119,7 +119,7 @@ def test_a_changed_join_resumes_where_its_state_fits(tmp_path: Path) -> None:
         h.batch({"quotes": [{"id": "a", "bid": 1, "u": 0}], "trades": [{"id": "a", "price": 1, "t": 5}]})
         with pytest.raises(StepsChanged, match="only the longer one needs"):
             h.restart(quoted(within=WITHIN + 1))
-        with pytest.raises(BadExpression, match="other types"):
+        with pytest.raises(JobError, match="other types"):
             h.restart(quoted(quotes="id long, bid long, u timestamp"))
         h.restart(quoted(within=4, how="inner"))
         h.batch({name: [{"id": "z", value: 0, time: 90}] for name, value, time in _INPUTS})
