@@ -10,6 +10,7 @@ from penstock.graph.alignment import Align, align
 from penstock.graph.cache import CacheLevel
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
 from penstock.graph.job import Job, Stream
+from penstock.graph.join_static import OnNewVersion
 from penstock.graph.keyed import KeyedStream
 from penstock.graph.listeners import BatchInfo, ReceiverInfo
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
@@ -32,6 +33,7 @@ __all__ = [
     "Job",
     "JobConf",
     "KeyedStream",
+    "OnNewVersion",
     "ReceiverInfo",
     "Stream",
     "WindowedStream",

@@ -345,6 +345,14 @@ class FakeEngine:
         assert name in {source.name for source in self.graph.sources}
         return WorldReader(self.world)
 
+    def tables(self, commit: Any, batch: int) -> dict[str, Any]:
+        """Return none: no job here joins a table."""
+        return {}
+
+    def table_files(self, versions: Any) -> dict[str, str]:
+        """Return none."""
+        return {}
+
     def requeue(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
         """Send nothing again."""
         return {}

@@ -82,6 +82,16 @@ class NoEventTime(JobError):
     )
 
 
+class TableUnfit(JobError):
+    """The table of a join_static does not fit the stream: by a missing key, a type of one, or a name of both."""
+
+    code = "PEN-JOB-025"
+    remedy = (
+        "Cast or rename the columns of the stream with select before the join, or give join_static a function that "
+        "returns a DataFrame with the columns as they are wanted."
+    )
+
+
 class RevisionsMisread(JobError):
     """A step or sink would count rows twice, or lose some, of a window that is emitted more than once."""
 

@@ -147,6 +147,26 @@ class JobInTransform(UserFunctionError):
     )
 
 
+class TableVersionGone(PenstockError, LookupError):
+    """The version of a table that a batch of a join_static uses cannot be read any more."""
+
+    code = "PEN-OPR-031"
+    remedy = (
+        "Put the version's files back, or give the join another name=: it then begins with the newest version. A batch "
+        "that is fixed and not committed is run with that one, too. Let VACUUM keep files longer."
+    )
+
+
+class TableRefused(PenstockError, ValueError):
+    """A new version of a table cannot be joined: it is too large, or its columns are others."""
+
+    code = "PEN-OPR-032"
+    remedy = (
+        "Give join_static a function that selects, casts and filters, or restore the table to an earlier version. A "
+        "large table is read as a stream instead, by DeltaTable and join_as_of. Nothing was committed."
+    )
+
+
 class UnfitValue(UserFunctionError, ValueError):
     """A row for a state function has a value without a Python object, such as a timestamp beyond the year 9999."""
 

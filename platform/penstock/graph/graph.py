@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import MissingSink, UnknownName
+from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import CheckNode, Node, QuarantineNode, SideNode, SinkNode, SourceNode, TransformNode
 from penstock.graph.policies import MaxRate, OnFail
@@ -48,6 +49,11 @@ class JobGraph:
         return tuple(
             n for n in self.nodes if isinstance(n, MapBatchesNode) or (isinstance(n, TransformNode) and n.per_batch)
         )
+
+    @property
+    def static_joins(self) -> tuple[StaticJoinNode, ...]:
+        """Return the joins with tables."""
+        return tuple(n for n in self.nodes if isinstance(n, StaticJoinNode))
 
     @property
     def checks(self) -> tuple[CheckNode, ...]:

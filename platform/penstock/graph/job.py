@@ -13,6 +13,7 @@ from penstock.graph.cache import CacheMethods
 from penstock.graph.durations import Duration, duration_micros, hours
 from penstock.graph.endpoint_checks import checked_sink, checked_source, is_live
 from penstock.graph.graph import JobGraph, checked_graph
+from penstock.graph.join_static import JoinStaticMethods
 from penstock.graph.keyed import KeyedStream, StatefulSteps
 from penstock.graph.listeners import checked_listener
 from penstock.graph.map_batches import MapBatchesMethods
@@ -167,7 +168,7 @@ class Job:
         return node
 
 
-class Stream(MapBatchesMethods["Stream"], CacheMethods["Stream"], StatefulSteps["Stream"]):
+class Stream(MapBatchesMethods["Stream"], JoinStaticMethods["Stream"], CacheMethods["Stream"], StatefulSteps["Stream"]):
     """Rows in motion; each method returns a new stream and leaves this one as it is."""
 
     def __init__(self, job: Job, node: Node) -> None:

@@ -173,6 +173,7 @@ class Commit(EntryBase):
     `load` has what is known of how busy the job is. `late_ms` is how much later than its batch time the batch began.
     `waiting` are the rows of live sources that waited as it was planned. `task_ms` is the time of Spark's tasks, summed
     over cores, and `gc_ms` the part of it in which Java collected garbage.
+    `tables` has the version of each table that a `join_static` of the batch used, by the name of the step.
     """
 
     kind: Literal["commit"] = "commit"
@@ -196,6 +197,7 @@ class Commit(EntryBase):
     snapshots: dict[str, SnapshotRef] = {}
     totals: dict[str, dict[str, int]] = {}
     load: dict[str, float] = {}
+    tables: dict[str, dict[str, JsonValue]] = {}
 
 
 class Restore(EntryBase):

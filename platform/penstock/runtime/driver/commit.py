@@ -15,6 +15,7 @@ from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, REQUEUE
 from penstock.runtime.driver.receipts import BatchReceipts, totals
 from penstock.runtime.driver.source_alignment import watermark_of
+from penstock.runtime.driver.table_versions import tables_of
 from penstock.runtime.driver.watermarks import progressed, step_watermark
 
 __all__ = ["CommitDraft", "decide"]
@@ -69,6 +70,7 @@ def decide(
         "totals": totals(before.totals if before is not None else {}, outcome),
         "written": outcome.written,
         "load": outcome.load,
+        "tables": tables_of(offsets),
     }
     return CommitDraft(fields=fields, stopped=stopped)
 

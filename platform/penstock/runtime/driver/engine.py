@@ -94,6 +94,15 @@ class Engine(Protocol):
         Asked before each batch; `commit` is the one before it. What is returned is durable.
         """
 
+    def tables(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
+        """Return the version of each table that a batch joins, by the name of the step, as its Offsets have it.
+
+        Asked before each batch; `commit` is the one before it.
+        """
+
+    def table_files(self, versions: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
+        """Return where the tasks of a batch find the rows of such versions; raises TableVersionGone."""
+
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts."""
 

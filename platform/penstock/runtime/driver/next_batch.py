@@ -18,6 +18,7 @@ from penstock.runtime.driver.admission import Admitted, Backlogs
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.driver.source_alignment import held_at, ruled, too_far_ahead
+from penstock.runtime.driver.table_versions import TABLES, tables_of
 from penstock.runtime.driver.watermarks import idle_due
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.runtime.tasks.batch_context import BatchContext
@@ -135,6 +136,7 @@ def next_batch(
         "since": since,
         # A batch means the same however often it is run: that it ends the sources is fixed with its ranges.
         **({DRAIN: True} if ending else {}),
+        **({TABLES: versions} if (versions := engine.tables(commit, batch)) else {}),
     }
     offsets = Offsets(
         epoch=epoch,
@@ -302,6 +304,7 @@ def facts_of(
         epoch=epoch,
         run=uuid.uuid4().hex[:12],
         spans=spans_of(offsets),
+        tables=engine.table_files(tables_of(offsets)),
         requeued={
             source: {**sent, "file": (state_folder.parent / REQUEUES / str(sent["file"])).address}
             for source, sent in requeues_of(offsets).items()

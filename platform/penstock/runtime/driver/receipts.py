@@ -118,6 +118,7 @@ _SUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "source": {"read": ("quarantined", "passed")},
     "filter": {"rows": ("kept", "filtered")},
     "requeue": {"read": ("quarantined", "passed")},
+    "join_static": {},  # a row may have many matches
     "map_batches": {},  # a function may make as many rows as it likes
     "check": {"in": ("published", "dropped", "quarantined", "held")},
 }

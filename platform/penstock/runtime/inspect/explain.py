@@ -11,6 +11,8 @@ from penstock.config.toml_reader import shown_path
 from penstock.graph.cache import CacheNode
 from penstock.graph.durations import Duration
 from penstock.graph.graph import JobGraph
+from penstock.graph.join_arguments import JoinKind
+from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import (
     CheckNode,
@@ -107,6 +109,13 @@ def _step(node: Node, plan: JobPlan) -> str:
             return node.spec.words(node, _keys(node))
         case FilterNode() | SelectNode() | WithColumnsNode() | TransformNode() | MapBatchesNode() | UnionNode():
             return _change(node)
+        case StaticJoinNode(name=name):
+            fate = "dropped" if node.how is JoinKind.INNER else "kept with nulls"
+            by = ", ".join(node.keys)
+            return (
+                f"join_static {name}: rows of table {node.table_words}, by {by}, rows without a match {fate}; "
+                f"{node.refresh_words}"
+            )
         case SideNode(name=name):
             return node.title.format(name=name)
         case CheckNode(name=name, on_fail=on_fail):

@@ -93,6 +93,8 @@ class BranchFrame:
         """Those of the visible columns that no step has computed since the fork."""
         self.made: tuple[int, ...] = ()
         """The numbers among the filters of the functions that took rows and made others."""
+        self.place: int | None = None
+        """The place of its port in the order of arrival."""
 
     def types(self) -> Mapping[str, Any]:
         """Return the Spark type of each visible column."""
@@ -117,6 +119,7 @@ class BranchFrame:
         result = BranchFrame(frame, visible, self.hidden, filters)
         result.untouched = self.untouched & set(same) & set(visible)
         result.made = self.made if filters else ()
+        result.place = self.place
         return result
 
     def followed(self, node: Node) -> BranchFrame:

@@ -41,7 +41,7 @@ class SideBySide:
         common = [f"{kept} AS {quoted(name)}" for name, kept in self._common.items()]
         frame = self._frame.selectExpr(*common, f"{self._fate} AS {ROW_STATUS}", *self._carried)
         begun = BranchFrame(frame, self._start.visible, (ROW_STATUS, *self._carried), self._start.filters)
-        begun.made = self._start.made
+        begun.made, begun.place = self._start.made, self._start.place
         return begun
 
     def end(self, branch: Projection) -> Mapping[str, str]:

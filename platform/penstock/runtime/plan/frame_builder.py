@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.config.values import is_local
 from penstock.errors import BadExpression, JobError, SuiteError
 from penstock.graph.cache import CacheNode
+from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import (
     CheckNode,
@@ -37,6 +38,7 @@ from penstock.runtime.plan.partition_placement import PartitionPlacement
 from penstock.runtime.plan.projection import Projection, map_in_arrow
 from penstock.runtime.plan.source_rows import BatchReader, SourceRows
 from penstock.runtime.plan.stateful_inputs import End, StatefulInputs, check_event_time, timed_by
+from penstock.runtime.plan.static_joins import join_static
 from penstock.runtime.tasks.columns import PREFIX, refuse_taken
 from penstock.runtime.tasks.functions import hop_task, ingest_task, state_task
 from penstock.runtime.tasks.gates import RULES
@@ -81,6 +83,7 @@ class FrameBuilder:
     """Build the frame of a job once; `suites` maps each check to a path or a dict.
 
     `calls` applies transforms; who builds the frame again for each batch hands in the same one.
+    `tables` has the columns of each joined table, by the name of the step.
     """
 
     def __init__(
@@ -90,12 +93,15 @@ class FrameBuilder:
         readers: Mapping[str, BatchReader],
         suites: Mapping[str, Any],
         calls: TransformCalls | None = None,
+        *,
+        tables: Mapping[str, pa.Schema] | None = None,
     ) -> None:
         self.plan = plan
         self.spark = spark
         self.readers = readers
         self.suites = suites
         self.calls = calls or TransformCalls()
+        self.tables = tables or {}
         shared = [name for name, forks in Counter(f.source.name for f in plan.ingest).items() if forks > 1]
         self.rows = SourceRows(spark, readers, shared)
         self.ports: dict[str, pa.Schema] = {}
@@ -132,7 +138,9 @@ class FrameBuilder:
         plain = [plain_rows(b, columns, aside=b.accounts and aside) for b in fork.branches]
         if plain[0] is not None and all(start is not None for start in plain):
             return self._routed_plainly(self._follow(plain[0], fork.stem), fork)
-        start = self._follow(self.rows.frame(node), fork.stem)
+        begun = self.rows.frame(node)
+        begun.place = self.leaves.place(node)
+        start = self._follow(begun, fork.stem)
         if len(fork.branches) == 1:
             only = Projection(self._ended(start, fork.branches[0]))
             return only, (self._project(only, fork.branches[0], ()),)
@@ -170,6 +178,7 @@ class FrameBuilder:
             frame = frame.withColumn(TIME, F.expr(f"CASE WHEN {ROW_STATUS} = 0 THEN unix_micros({event_time}) END"))
         hidden = (TIME, ROW_STATUS, ARRIVAL, *ENVELOPE.names)
         start = BranchFrame(frame, visible, hidden)
+        start.place = self.leaves.place(stage.branch.port)
         chain = self._ended(self._follow(start, stage.branch.chain), stage.branch)
         end = Projection(chain)
         spec = self._project(end, stage.branch, tuple(ENVELOPE.names))
@@ -201,6 +210,8 @@ class FrameBuilder:
                 return self.calls.apply(current, node)
             case MapBatchesNode():
                 return map_batches(current, node)
+            case StaticJoinNode():
+                return join_static(current, node, self.tables[node.name])
             case CacheNode():
                 return self.built.caches.shared(current, node) if self.plan.kept(node) else current
         return current.followed(node)
@@ -241,6 +252,8 @@ class FrameBuilder:
     def _project(self, end: End, branch: Branch, carriers: tuple[str, ...]) -> RouteSpec:
         """Collect the columns that the leaves of a branch read; return what the Python stage does with them."""
         placed = (PARTITION, POSITION) if isinstance(branch.port, SourceNode) else (ARRIVAL,)
+        if isinstance(end.chain, BranchFrame) and ARRIVAL in end.chain.hidden:
+            placed = tuple(dict.fromkeys((*placed, ARRIVAL)))
         end.hide(TIME, ROW_STATUS, *placed, *carriers)
         leaves = tuple(self._leaf(leaf, end, branch) for leaf in branch.leaves)
         source = None

@@ -22,6 +22,7 @@ from penstock.runtime.tasks.row_functions import RowFunction, function_task, inf
 from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.sources.base import PARTITION, POSITION
 from penstock.state.key_state import as_datetime
+from penstock.time.arrival import ARRIVAL
 
 if TYPE_CHECKING:
     from pyspark import StorageLevel
@@ -55,7 +56,7 @@ class TransformCalls:
                 raise JobError(f"transform {node.name!r} returned {type(made).__name__}, not a DataFrame")
             hidden = tuple(h for h in current.hidden if h != ROW_STATUS)
             lost = [h for h in hidden if h not in made.columns]
-            if TIME in lost or POSITION in lost or PARTITION in lost:
+            if not {TIME, POSITION, PARTITION, ARRIVAL}.isdisjoint(lost):
                 raise JobError(
                     f"transform {node.name!r} dropped {', '.join(lost)}, which order the rows (SEMANTICS 1.6); keep "
                     "the columns whose names begin with _penstock_"

@@ -20,6 +20,7 @@ from itertools import takewhile
 from penstock.errors import JobError
 from penstock.graph.cache import CacheNode
 from penstock.graph.graph import JobGraph
+from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.map_batches import MapBatchesNode
 from penstock.graph.nodes import (
     CheckNode,
@@ -245,7 +246,7 @@ def _forks(source: SourceNode, branches: list[Branch]) -> Iterator[Fork]:
 
 
 def _makes_rows(node: Node) -> bool:
-    return isinstance(node, TransformNode | MapBatchesNode)
+    return isinstance(node, TransformNode | MapBatchesNode | StaticJoinNode)
 
 
 def _behind_transforms(chain: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import BadExpression, JobError, UnknownName
 from penstock.graph.graph import JobGraph
+from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.nodes import Node, SideNode, SourceNode
 from penstock.graph.revision_readers import needs_retractions
 from penstock.graph.steps import MAIN_OUTLET, StepNode
@@ -71,12 +72,11 @@ class StatefulInputs:
         number = sum(self._ways.values())
         keys = [end.add_key(f"{KEY}{number}_{key}", key) for key in columns]
         hashed = end.add_hash(f"_penstock_h{number}", keys)
-        leading = [(reader, b.port) for b in self.plan.branches() for reader in b.leaves if _leads_to(reader, step)]
+        leading = [(reader, b) for b in self.plan.branches() for reader in b.leaves if _leads_to(reader, step)]
         # A row that comes several ways comes to the first input first, in whatever order the branches were planned.
         leading.sort(key=lambda way: way[0].side)
         way = next(place for place, (reader, _) in enumerate(leading) if reader is leaf)
         self._ways[step.name] = self._ways.get(step.name, 0) + 1
-        ports = [port for _, port in leading]
         reads = step.spec.reads(side)
         types = {sql: end.type_of(sql) for sql in reads.expressions}
         key_types = self._key_types(step, end.schema(columns))
@@ -87,8 +87,8 @@ class StatefulInputs:
             columns=columns,
             visible=end.schema(end.chain.visible) if reads.rows else None,
             inputs=types,
-            chained=any(not isinstance(port, SourceNode) for port in ports),
-            ways=len(ports),
+            chained=any(_has_bytes(b) for _, b in leading),
+            ways=len(leading),
         )
         map_side = operator_of(step.spec).bind_side(step.spec, bound)
         other = self._sides.setdefault((step.name, side), map_side).differs(map_side)
@@ -112,7 +112,7 @@ class StatefulInputs:
                 hash_column=hashed,
                 place=self.place(branch.port),
                 way=way,
-                ways=len(ports),
+                ways=len(leading),
             ),
             place=self.place(step),
             outlets=self._outlets(step, map_side.outlets),
@@ -196,6 +196,11 @@ class StatefulInputs:
                 where=str(step.site),
             )
         return named
+
+
+def _has_bytes(branch: Branch) -> bool:
+    """Return whether bytes give the order of a branch's rows."""
+    return not isinstance(branch.port, SourceNode) or any(isinstance(node, StaticJoinNode) for node in branch.chain)
 
 
 def _leads_to(leaf: object, step: StepNode) -> TypeGuard[StepLeaf]:

@@ -18,6 +18,7 @@ from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import PartitionsChanged, PenstockError, StepsChanged
 from penstock.graph.durations import Duration
 from penstock.graph.graph import JobGraph
+from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SourceNode, WithColumnsNode
 from penstock.graph.steps import StepNode
 from penstock.operators.schema_evolution import Evolution
@@ -326,6 +327,8 @@ def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict
             yield "select", {"columns": ", ".join(expressions)}
         case WithColumnsNode(columns=columns):
             yield "with_columns", {"columns": ", ".join(f"{name} = {sql}" for name, sql in columns.items())}
+        case StaticJoinNode():
+            yield "join_static", dict(node.settings())
         case StepNode(spec=spec):
             settings = spec.settings()
             if settings is not None:

@@ -30,6 +30,7 @@ from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
 from penstock.runtime.spark.errors import error_of
 from penstock.runtime.spark.state_loader import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
+from penstock.runtime.spark.static_tables import StaticTables
 from penstock.runtime.spark.task_time import TaskTime
 from penstock.runtime.tasks.batch_context import PROPERTY, BatchContext, told
 from penstock.runtime.tasks.gates import UNIT
@@ -67,6 +68,7 @@ class SparkEngine:
             if isinstance(reader, CheckpointedReader):
                 reader.keep_in(folder, source.name)
         self._suites = suites
+        self._tables = StaticTables(graph.static_joins, staged / "_tables")  # no sink has such a name
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
         self._calls = TransformCalls()
@@ -80,6 +82,7 @@ class SparkEngine:
             for node in graph.sinks
         }
         self._prepared = False
+        self._recovered: Recovered | None = None
         self._task_time = TaskTime(spark.sparkContext)
         self.requeues: RequeueService | None = None
         """What takes in requests to send quarantined rows again; None where nobody can ask."""
@@ -93,6 +96,8 @@ class SparkEngine:
 
     def prepare(self) -> None:
         """Make what sinks lack, and open them; asked for when the log is owned."""
+        if self._recovered is not None and not self._prepared:
+            self._tables.sweep(self._recovered)
         for name, sink in self._sinks.items() if not self._prepared else ():
             sink.create(self.built.sink_schemas[name])
             sink.open()
@@ -101,6 +106,7 @@ class SparkEngine:
     def accept(self, recovered: Recovered, drop: Collection[str] = ()) -> None:
         """Raise the error of the first finding of `compare` that forbids the restart."""
         refuse(self.compare(recovered, drop))
+        self._recovered = recovered
 
     def compare(self, recovered: Recovered, drop: Collection[str] = ()) -> list[Finding]:
         """Compare the job's steps, sources and sinks with the state of the log from which it resumes (F51).
@@ -162,6 +168,14 @@ class SparkEngine:
         """Return the quarantined rows, by source, that a batch sends through again."""
         return {} if self.requeues is None else self.requeues.plan(commit, batch)
 
+    def tables(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
+        """Return the version of each table that a batch joins."""
+        return self._tables.versions(commit, batch)
+
+    def table_files(self, versions: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
+        """Return where tasks find the rows of versions."""
+        return self._tables.files(versions)
+
     # --- computing ---------------------------------------------------------------------------
 
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
@@ -189,7 +203,10 @@ class SparkEngine:
         return self.built.frame
 
     def _built(self, spans: Mapping[str, Span | None]) -> BuiltJob:
-        return FrameBuilder(self.plan, self.spark, self._readers_of(spans), self._suites, self._calls).build()
+        readers = self._readers_of(spans)
+        return FrameBuilder(
+            self.plan, self.spark, readers, self._suites, self._calls, tables=self._tables.schemas
+        ).build()
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
         """Return the readers of the job's sources in a batch; without a span a source gives no rows."""

@@ -53,6 +53,8 @@ class BatchContext:
     """For each sink the folder in which tasks stage its output files."""
     requeued: Mapping[str, Any] = field(default_factory=dict)
     """For each source the file of quarantined rows that go through again in this batch."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """For each join with a table the file that has its rows."""
     zero: int = 0
     """The job's zero time (SEMANTICS 1.1)."""
     interval: int | None = None

@@ -23,6 +23,7 @@ from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.runtime.tasks.transport import cut
 from penstock.sources.base import PARTITION, POSITION
 from penstock.state.key_state import as_datetime
+from penstock.time.arrival import ARRIVAL
 
 __all__ = ["RowFunction", "function_task", "info_of"]
 
@@ -95,7 +96,11 @@ def mapped(step: RowFunction, table: pa.Table, info: TaskInfo) -> Iterator[pa.Ta
     for rows in _by_partition(seen):
         made = _called(step, rows, info)
         # A row of the result stands where the first row of the call stood: whatever the tables, the order is the same.
-        first = {name: pa.repeat(rows[name][0], made.num_rows) for name in (PARTITION, POSITION)}
+        first = {
+            name: pa.repeat(rows[name][0], made.num_rows)
+            for name in (PARTITION, POSITION, ARRIVAL)
+            if name in rows.column_names
+        }
         first[ROW_STATUS] = pa.repeat(pa.scalar(0, step.hidden.field(ROW_STATUS).type), made.num_rows)
         nulls = {field.name: pa.nulls(made.num_rows, field.type) for field in step.hidden if field.name not in first}
         yield _joined(step, made, pa.table({name: ({**nulls, **first})[name] for name in step.hidden.names}))

@@ -57,6 +57,12 @@ class FakeEngine:
     def source(self, name: str) -> Rows:
         return Rows(self.rows[name], closed=name in self.closed)
 
+    def tables(self, commit: Any, batch: int) -> dict[str, Any]:
+        return {}
+
+    def table_files(self, versions: Any) -> dict[str, str]:
+        return {}
+
     def requeue(self, commit: Any, batch: int) -> dict[str, Any]:
         return {}
 
@@ -252,6 +258,12 @@ class OfTopic:
 
     def source(self, name: str) -> Topic:
         return self.topic
+
+    def tables(self, commit: Any, batch: int) -> dict[str, Any]:
+        return {}
+
+    def table_files(self, versions: Any) -> dict[str, str]:
+        return {}
 
     def requeue(self, commit: Any, batch: int) -> dict[str, Any]:
         return {}

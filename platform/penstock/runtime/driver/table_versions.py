@@ -1,0 +1,36 @@
+"""Record in the Offsets of a batch which versions of tables it joins, and decide when a newer one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from penstock.checkpoint.log.entries import Offsets
+from penstock.graph.join_static import OnNewVersion, Refresh
+from penstock.graph.schedules import EveryBatches
+
+__all__ = ["TABLES", "Version", "looks", "tables_of"]
+
+TABLES = "tables"
+"""The setting of a batch that has the version of each table that it joins, by the name of the step."""
+Version = Mapping[str, Any]
+"""A version as the Offsets have it: the table's `id`, `version` and `fingerprint`, and the batch that took it up.
+
+`id` and `version` are those of Delta: "" and None of a function's rows. `taken` is the batch.
+"""
+
+
+def tables_of(offsets: Offsets) -> dict[str, dict[str, Any]]:
+    """Return the version of each table that a batch joins, by the name of the step."""
+    return cast("dict[str, dict[str, Any]]", offsets.settings.get(TABLES, {}))
+
+
+def looks(refresh: Refresh, known: Version, batch: int) -> bool:
+    """Return whether a batch takes the newest version, where the one before it used a known one."""
+    match refresh:
+        case EveryBatches(batches=batches):
+            return batch - int(known["taken"]) >= batches
+        case OnNewVersion():
+            return True
+        case None:
+            return False

@@ -1,0 +1,28 @@
+"""Which version of a joined table a batch uses is fixed in its Offsets (SEMANTICS 1.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import EveryBatches, OnNewVersion
+from penstock.checkpoint.log.entries import Offsets
+from penstock.graph.join_static import Refresh
+from penstock.runtime.driver.table_versions import TABLES, looks, tables_of
+
+
+@pytest.mark.parametrize(
+    ("refresh", "batches"),
+    [(None, []), (EveryBatches(1), [5, 6, 7, 8]), (EveryBatches(3), [7, 8]), (OnNewVersion(), [4, 5, 6, 7, 8])],
+    ids=["never", "every batch", "every three", "on a new version"],
+)
+def test_a_newer_version_is_due(refresh: Refresh, batches: list[int]) -> None:
+    """Counted from the batch that took the last one up."""
+    assert [batch for batch in range(4, 9) if looks(refresh, {"taken": 4}, batch)] == batches
+
+
+def test_a_batch_names_its_versions() -> None:
+    """None in the Offsets of jobs that join no table, and of older drivers."""
+    offsets = Offsets(epoch=1, writer="w", batch=0, time=0, ranges={}, watermarks={}, limits={}, settings={})
+    assert tables_of(offsets) == {}
+    versions = {"prices": {"id": "x", "version": 7, "fingerprint": "f", "taken": 0}}
+    assert tables_of(offsets.model_copy(update={"settings": {TABLES: versions}})) == versions

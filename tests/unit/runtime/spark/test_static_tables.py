@@ -1,0 +1,94 @@
+"""The version of a joined table that a batch uses is a file below the checkpoint (SEMANTICS 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from penstock import Job, OnNewVersion
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.errors import TableVersionGone
+from penstock.graph.join_static import Refresh
+from penstock.runtime.spark.static_tables import StaticTables
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+
+
+def tables(root: Path, refresh: Refresh = None) -> StaticTables:
+    """Return what a start of a driver knows of the table `prices`."""
+    job = Job("priced")
+    rows = job.source("rows", MemorySource("id string, n long"))
+    rows.join_static(root / "prices", on=["id"], refresh=refresh).write("out", MemorySink())
+    return StaticTables(job.graph().static_joins, LocalFolder(root / "files"))
+
+
+def write(root: Path, price: int) -> None:
+    """Write the next version."""
+    write_deltalake(str(root / "prices"), pa.table({"id": ["a"], "price": [price]}), mode="overwrite")
+
+
+def commit(versions: Mapping[str, Any]) -> Any:
+    """Return a Commit, as far as tables are concerned."""
+    return SimpleNamespace(tables=dict(versions))
+
+
+def price(files: Mapping[str, str]) -> int:
+    """Return what tasks read."""
+    with pa.memory_map(files["prices"]) as file:
+        return int(pa.ipc.open_file(file).read_all()["price"][0].as_py())
+
+
+def names(root: Path) -> int:
+    """Return how many files there are."""
+    return len(LocalFolder(root / "files").files())
+
+
+def test_a_version_stays_until_a_newer_one_is_due(tmp_path: Path) -> None:
+    """Across starts; and what a later start does not need is removed."""
+    write(tmp_path, 1)
+    first = tables(tmp_path).versions(None, 0)
+    write(tmp_path, 2)
+    again = tables(tmp_path)
+    assert again.versions(commit(first), 1) == first
+    assert price(again.files(first)) == 1
+    newer = tables(tmp_path, OnNewVersion())
+    second = newer.versions(commit(first), 2)
+    assert (second["prices"]["version"], second["prices"]["taken"]) == (1, 2)
+    assert newer.versions(commit(second), 3) == second
+    assert price(newer.files(second)) == 2
+    assert names(tmp_path) == 2
+    newer.sweep(SimpleNamespace(commit=commit(second), pending=None))  # type: ignore[arg-type]
+    assert names(tmp_path) == 1
+    assert price(newer.files(second)) == 2
+
+
+def test_a_file_that_is_gone_or_damaged_is_made_again(tmp_path: Path) -> None:
+    """From the version of the table; where that has other rows it is gone."""
+    write(tmp_path, 1)
+    versions = tables(tmp_path).versions(None, 0)
+    (file,) = LocalFolder(tmp_path / "files").files()
+    for damage in (b"", b"ARROW1 and no more"):
+        file.write_bytes(damage)
+        assert price(tables(tmp_path).files(versions)) == 1
+    file.unlink()
+    with pytest.raises(TableVersionGone, match="batch 0, of version 0, are gone: the table has other rows now"):
+        tables(tmp_path).files({"prices": {**versions["prices"], "fingerprint": "another"}})
+    with pytest.raises(TableVersionGone, match="of version 7, are gone"):
+        tables(tmp_path).files({"prices": {**versions["prices"], "version": 7}})
+
+
+def test_another_table_of_the_name_is_another_version(tmp_path: Path) -> None:
+    """A table that was made again begins at version 0, as the one before."""
+    write(tmp_path, 1)
+    first = tables(tmp_path).versions(None, 0)
+    (tmp_path / "prices").rename(tmp_path / "old")
+    write(tmp_path, 2)
+    second = tables(tmp_path).versions(commit(first), 1)
+    assert second["prices"]["version"] == 0
+    assert price(tables(tmp_path).files(second)) == 2
