@@ -16,7 +16,7 @@ from penstock.graph import source_location
 PACKAGE = Path(penstock.__file__).resolve().parent
 JOB = """from penstock import Job, agg, seconds
 from penstock.errors import JobError
-from penstock.windows import Session, drop_late
+from penstock.windows import LatenessRule, Tumbling, drop_late
 
 assert __import__("penstock").__file__.startswith({root!r}), __import__("penstock").__file__
 
@@ -30,7 +30,8 @@ def say(build):
 
 say(lambda: Job("no name"))
 say(lambda: agg.sum(""))
-say(lambda: Session(seconds(5)).update_late(within=seconds(5), then=drop_late()))
+strict = Tumbling(seconds(5)).lateness_rule(LatenessRule.WATERMARK)
+say(lambda: strict.update_late(within=seconds(5), then=drop_late()))
 """
 
 
@@ -47,14 +48,14 @@ def test_a_folder_whose_name_begins_like_the_packages_is_outside(tmp_path: Path)
     """F-lines of a job in .../penstock_jobs are the user's."""
     shutil.copytree(PACKAGE, tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
     job = tmp_path / "penstock_jobs" / "flights.py"
-    assert said_by(job, tmp_path) == [f"{job}:15", f"{job}:16", f"{job}:17"]
+    assert said_by(job, tmp_path) == [f"{job}:15", f"{job}:16", f"{job}:18"]
 
 
 def test_a_package_that_is_reached_by_a_link_is_inside(tmp_path: Path) -> None:
     """A checkout behind a symbolic link names the job, not Penstock's own files."""
     (tmp_path / "link").symlink_to(PACKAGE.parent, target_is_directory=True)
     job = tmp_path / "jobs" / "flights.py"
-    assert said_by(job, tmp_path / "link") == [f"{job}:15", f"{job}:16", f"{job}:17"]
+    assert said_by(job, tmp_path / "link") == [f"{job}:15", f"{job}:16", f"{job}:18"]
 
 
 @pytest.mark.parametrize("file", ["<stdin>", "<ipython-input-1>", "job.py", "/nowhere/penstock/graph/job.py"])
