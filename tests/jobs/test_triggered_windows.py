@@ -11,12 +11,13 @@ from penstock import Job, agg, count, seconds
 from penstock.errors import BadExpression
 from penstock.evictors import KeepDelta, KeepLast
 from penstock.sinks import MemorySink
-from penstock.sources import MemorySource
+from penstock.sources import FileReplay, MemorySource
 from penstock.state import read
 from penstock.testing import Crashed, Harness
-from penstock.triggers import AfterCount, AfterFirst, AfterProcessingTime, Every, Moment, Purging, TriggerResult
+from penstock.triggers import AfterCount, AfterFirst, AfterProcessingTime, AtEnd, Every, Moment, Purging, TriggerResult
 from penstock.windows import GlobalWindow, Tumbling, WindowView
 
+KEYS = ("0.0", "-0.0", "NaN", "", "1.5", "NaN", "")
 SCHEMA = "user string, n int, v double, t timestamp"
 
 
@@ -108,6 +109,25 @@ def test_windows_go_through_crashes_restores_and_other_partitions(tmp_path: Path
             "late": 1,
             "fired": 3,
         }
+
+
+def test_the_end_of_a_bounded_source_fires_at_end(tmp_path: Path) -> None:
+    """2.1, 1.4: the watermark moves to the end of time, which runs a batch without rows; a null key, -0.0 and NaN."""
+    path = tmp_path / "rows.csv"
+    path.write_text("k,t\n" + "".join(f"{k},2024-01-01T00:00:{s:02}Z\n" for s, k in enumerate(KEYS)))
+    job = Job("ending", partitions=2)
+    rows = job.source(
+        "rows",
+        FileReplay(path, order_by="t", schema="k double, t timestamp", rows_per_batch=3),
+        event_time="t",
+        max_out_of_order=seconds(0),
+    )
+    window = GlobalWindow(unbounded=True).trigger(AtEnd())
+    rows.key_by("k").window("w", window).aggregate(n=agg.count()).write("out", MemorySink())
+    with Harness(job, tmp_path / "checkpoints") as h:
+        made = {str(row["k"]): row["n"] for row in h.run()["out"]}
+        assert made == {"0.0": 2, "nan": 2, "None": 2, "1.5": 1}
+        assert h.commit().totals["window:w"]["fired"] == 4
 
 
 def test_a_text_cannot_be_compared(tmp_path: Path) -> None:

@@ -147,8 +147,11 @@ class WindowRows:
         every = [columns[f.name] if f.name in columns else column_array(rows, f.name) for f in layout.of_row]
         self.new = pa.table(every, schema=layout.of_row)
         self.stays: Bools = np.ones(len(windows.ids), dtype=np.bool_)
-        self.gone: list[tuple[Ints, Ints]] = []
-        """Keys and numbers of held rows that have left."""
+        none = np.empty(0, dtype=np.int64)
+        self.fires = self.owners = self.held = none
+        """The keys that fire, and of the rows that the state has of them, the keys and numbers."""
+        self.gone = np.empty(0, dtype=np.bool_)
+        """Which of these rows have been evicted."""
 
     def emit(self, fires: Ints) -> Given:
         """Evict rows of the windows of these keys, and return what function or aggregates make of the others."""
@@ -156,6 +159,8 @@ class WindowRows:
         if not len(fires):
             return Given(windows.output.empty_table(), fires, fires)
         owners, held = self._held(fires)
+        self.fires, self.owners, self.held = fires, owners, integers(held, ROW)
+        self.gone = np.zeros(len(owners), dtype=np.bool_)
         mine = np.flatnonzero(np.isin(windows.ids, fires))
         rows = pa.concat_tables([held, self.new.take(pa.array(mine))]).combine_chunks()
         ids = np.searchsorted(fires, np.concatenate([owners, windows.ids[mine]]))
@@ -164,7 +169,7 @@ class WindowRows:
         kept = self._kept(rows, ids, fires)
         if not kept.all():
             out = order[~kept]
-            self.gone.append((owners[out[out < len(owners)]], integers(held, ROW)[out[out < len(owners)]]))
+            self.gone[out[out < len(owners)]] = True
             self.stays[mine[out[out >= len(owners)] - len(owners)]] = False
             rows, ids = rows.filter(pa.array(kept)).combine_chunks(), ids[kept]
         left = np.bincount(ids, minlength=len(fires)).astype(np.int64, copy=False)
@@ -246,12 +251,12 @@ class WindowRows:
             ids = windows.ids[stays]
             rows = self.new.take(pa.array(stays))
             tables.append(layout.rows(windows.numbers[stays], windows.hashes[ids], windows.keys_at(ids), rows))
-        owners, held = self._held(emptied)
-        gone = [*self.gone, (owners, integers(held, ROW))]
-        owners, numbers = (np.concatenate(parts) for parts in zip(*gone, strict=True))
+        # Those that do not fire have expired, and were not read yet.
+        expired, held = self._held(np.setdiff1d(emptied, self.fires))
+        gone = self.gone | np.isin(self.owners, emptied)
+        owners = np.concatenate([self.owners[gone], expired])
+        numbers = np.concatenate([self.held[gone], integers(held, ROW)])
         if len(owners):
-            pairs = np.unique(np.stack([owners, numbers]), axis=1)
-            owners, numbers = pairs[0], pairs[1]
             of = conform(pa.table({ROW: numbers}), layout.of_row)
             tables.append(layout.rows(numbers, windows.hashes[owners], windows.keys_at(owners), of, deleted=True))
         return {ROWS: pa.concat_tables(tables)} if tables else {}
