@@ -13,7 +13,7 @@ from penstock.sinks import Delta, MemorySink, Mode
 from penstock.sources import MemorySource
 from penstock.state import read
 from penstock.testing import Crashed, Harness
-from penstock.windows import Session, Tumbling, drop_late, late_to
+from penstock.windows import LatenessRule, Session, Tumbling, drop_late, late_to
 
 pytestmark = pytest.mark.sample(1, of="revised windows")
 
@@ -90,3 +90,37 @@ def test_a_table_of_sessions_follows_late_rows_over_a_crash_and_a_rescale(tmp_pa
         h.batch(watermark=601)
         sums = {r["k"]: r["n"] for r in h.output()["sums"]}
         assert sums == {"a": 4, "b": 3, "y": 2, "z": 2}
+
+
+def chained(name: str) -> Job:
+    """Return a job with steps of event time behind sessions, one of them behind a state function too."""
+    job = Job(name, partitions=2)
+    rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(0))
+    out = rows.key_by("k").window("s", Session(seconds(10)).drop_late()).aggregate(n=agg.count())
+    each = Tumbling(seconds(5)).drop_late()
+    strict = each.lateness_rule(LatenessRule.WATERMARK)
+    passed = out.key_by("k").map_with_state(
+        "f", lambda _time, key, row, _state: {"k": key, "n": row["n"]}, state="m int", output="k string, n long",
+        unbounded=True,
+    )  # fmt: skip
+    for step, stream, window in (
+        ("windows", out, each),
+        ("strict", out, strict),
+        ("behind_state", passed, each),
+        ("visits", out, Session(seconds(1)).drop_late()),
+    ):
+        stream.key_by("k").window(step, window).aggregate(n=agg.sum("n")).write(f"of_{step}", MemorySink())
+    return job
+
+
+@pytest.mark.slow
+def test_no_step_behind_a_session_takes_it_for_late(tmp_path: Path) -> None:
+    """2.1: a session closes when the watermark > end; where it was the end before, end - 1 would be late downstream."""
+    with Harness(chained("chained"), tmp_path) as h:
+        h.batch({"rows": [row("a", 0), row("b", 0.5), row("c", 30)]}, watermark=9)
+        for watermark in (10, 10.000001, 10.4, 10.5, 10.6, 40, 41, 60):
+            h.batch(watermark=watermark)
+        for step in ("windows", "strict", "behind_state", "visits"):
+            assert sorted((r["k"], r["n"]) for r in h.output()[f"of_{step}"]) == [("a", 1), ("b", 1), ("c", 1)]
+            counts = h.commit().totals[f"window:{step}"]
+            assert (counts["rows"], counts["counted"], counts["late"]) == (3, 3, 0)

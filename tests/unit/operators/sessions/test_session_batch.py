@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -111,7 +112,7 @@ def window_of(gap: SessionWindow, rule: LatenessRule, *, late_to: bool, lateness
 @pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 2, 8])
 @pytest.mark.parametrize("own_gaps", [False, True], ids=["one gap", "own gaps"])
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_every_batch_gives_what_the_definition_gives(own_gaps, partitions, data):
     """2.3, 2.5, 2.10, 3, 3.3, 3.4: random rows out of order, cuts, watermarks, chained steps, restarts and rescaling."""
@@ -160,6 +161,35 @@ def test_every_batch_gives_what_the_definition_gives(own_gaps, partitions, data)
         assert_same(made, model.batch([], late=watermark, close=END_OF_TIME), 0, panes=lateness > 0)
         assert disk.sessions() == []
         assert made.due is None
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-50, 200), st.integers(0, 30)), max_size=25),
+    cuts=st.lists(st.integers(0, 25), max_size=6),
+    partitions=st.sampled_from([1, 2, 8]),
+    lateness=st.sampled_from([0, 40]),
+)
+def test_sessions_do_not_depend_on_how_rows_were_cut(rows, cuts, partitions, lateness):
+    """10.5: where no row is later than max_out_of_order, any batches give the sessions of all rows at once."""
+    arrived = [{"k": k, "t": t, "v": 1, "g": GAP} for k, t, _ in sorted(rows, key=lambda row: row[1] + row[2])]
+    for n, row in enumerate(arrived):
+        row["n"] = row["at"] = n
+    model = SessionModel(gap=lambda _: GAP)
+    model.batch(arrived, late=None, close=None)
+    wanted = [of_model(row, panes=False) for row in model.batch([], late=None, close=END_OF_TIME).closed]
+    bounds = sorted({0, len(arrived), *(cut for cut in cuts if cut < len(arrived))})
+    with tempfile.TemporaryDirectory() as root:
+        window = window_of(Session(micros(GAP)), LatenessRule.WINDOW, late_to=False, lateness=lateness)
+        disk, closed, watermark = SessionDisk(window, AGGREGATES, root, partitions=partitions), [], None
+        for first, last in pairwise(bounds):
+            closed += disk.batch([arrived[first:last]], late=watermark, close=watermark).closed
+            watermark = max(row["t"] for row in arrived[:last]) - 30
+        closed += disk.batch([], late=watermark, close=END_OF_TIME).closed
+    assert {row.pop("_pane", "ON_TIME") for row in closed} <= {"ON_TIME"}
+    assert {row.pop("_revision", 0) for row in closed} <= {0}
+    assert sorted(map(plain, closed), key=repr) == sorted(wanted, key=repr)
 
 
 def rows_at(*times: int, key: str = "a", first: int = 0) -> list[dict[str, Any]]:
