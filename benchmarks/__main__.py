@@ -15,6 +15,7 @@ from benchmarks import (
     data_checkpoints,
     folders,
     harness,
+    inverse,
     kafka_latency,
     kafka_reader,
     kafka_sink,
@@ -52,6 +53,7 @@ PROGRAMS = {
     "folders": folders.run_folders,
     "burst": burst.run_burst,
     "receiver": receiver.run_receiver,
+    "inverse": inverse.run_inverse,
 }
 
 

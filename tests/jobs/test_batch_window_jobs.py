@@ -30,6 +30,8 @@ def job_of(partitions: int = 2) -> Job:
     rows.window("total", FOUR).count().write("total_out", MemorySink())
     by_key.window("lists", FOUR).group("v").write("lists_out", MemorySink())
     by_key.window("texts", FOUR).reduce_by_key(lambda a, b: a + b, value="string(v)").write("texts_out", MemorySink())
+    moving = by_key.window("sums", FOUR).reduce_by_key(lambda a, b: a + b, inverse=lambda a, b: a - b, keep="v != 0")
+    moving.write("sums_out", MemorySink())
     counts = rows.window("values", FOUR).count_by_value("v")
     counts.check("few", suite=SUITE, on_fail=OnFail.WARN).write("values_out", MemorySink())
     return job
@@ -63,8 +65,11 @@ def test_windows_of_batch_time_go_through_crashes_restores_and_other_partitions(
         assert ends(made["rows_out"], "v") == [(4, 1), (4, 9), (4, 2), (4, 2), (4, 3), (6, 3)]
         assert ends(made["total_out"], "count") == [(4, 5), (6, 1)]
         assert sorted(ends(made["texts_out"], "string(v)")) == [(4, "123"), (4, "2"), (4, "9"), (6, "3")]
+        assert sorted(ends(made["sums_out"], "v")) == [(4, 2), (4, 6), (4, 9), (6, 3)]
         made = h.batch()
         assert ends(made["lists_out"], "v") == [(8, [4])]
+        assert [(row["k"], row["v"]) for row in made["sums_out"]] == [("a", 4)]
+        assert [row["k"] for row in h.state("sums") if row["window_end"] is not None] == ["a"]
         h.restore(batch=3)  # whose time is 7, and the next one's 9
         assert ends(h.batch(feed(("b", 5)))["rows_out"], "v") == [(8, 4)]
         assert sorted(ends(h.batch()["lists_out"], "v")) == [(10, [4]), (10, [5])]

@@ -114,7 +114,12 @@ class BatchWindowDisk:
 
     def rescale(self, partitions: int) -> None:
         """Rebuild the state in another number of partitions from what the tables show."""
-        rows = pa.concat_tables([main_table(self.step, self._open(number)) for number in range(self.partitions)])
+        self.rebuild(
+            pa.concat_tables([main_table(self.step, self._open(n)) for n in range(self.partitions)]), partitions
+        )
+
+    def rebuild(self, rows: pa.Table, partitions: int) -> None:
+        """Take these rows of the main table for the state."""
         hashes = (
             [hash_of(key, self.hashes) for key in rows["k"].to_pylist()] if len(self.step.keys) else [0] * len(rows)
         )

@@ -126,6 +126,7 @@ def run(
         deadline=deadline,
         generation=generation,
         command=command,
+        debug=debug,
     )
     launched(job, order, code=code, json=json, project=project, debug=debug)
 

@@ -197,6 +197,26 @@ class UnfitTriggerState(UserFunctionError, TypeError):
     )
 
 
+class WindowKeyLost(StateError, LookupError):
+    """A key leaves a window of batch time that holds no value of it."""
+
+    code = "PEN-OPR-033"
+    remedy = (
+        "Do equal keys hash equally? Where the state was edited, give each key of a batch a row of the newest window, "
+        "or leave out both. Restore a kept batch otherwise."
+    )
+
+
+class NotInverse(UserFunctionError, ValueError):
+    """The inverse of a window's function does not undo it: the rows of a key reduce to another value."""
+
+    code = "PEN-OPR-034"
+    remedy = (
+        "For all values that the function makes, inverse(fn(a, b), a) is b. Correct the inverse, or leave it out: "
+        "windows are then reduced from all their rows."
+    )
+
+
 class RequeueRefused(PenstockError, ValueError):
     """A request to send quarantined rows through again that no driver can carry out."""
 

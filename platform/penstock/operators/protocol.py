@@ -69,7 +69,7 @@ class StepFacts:
     driver (DESIGN 3). `zero` is the job's zero time, from which batch times count (SEMANTICS 1.1). `interval` is that
     of the batch's ticks, None for as fast as possible. `before` is the time of the batch before, None for the first,
     and also where state is rebuilt. `read` are the outlets that anybody reads: rows of others go nowhere, and need
-    not be made.
+    not be made. In `debug` mode the step checks what users' functions promise.
     """
 
     batch: int
@@ -82,6 +82,7 @@ class StepFacts:
     zero: int = 0
     interval: int | None = None
     before: int | None = None
+    debug: bool = False
     read: frozenset[str] = field(default_factory=frozenset)
 
 

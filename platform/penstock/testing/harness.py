@@ -70,7 +70,7 @@ class Harness:
     ) -> None:
         folder = root_of(root, project=Path.cwd())  # tasks may run in another folder, and a store follows no link
         self.root: CheckpointFolder = folder.resolve() if isinstance(folder, Path) else folder
-        self.settings = settings or DriverSettings()
+        self.settings = settings or DriverSettings(debug=True)
         self.job = job
         self._interval = (
             None if interval is None else duration_micros(interval, "the interval of a harness", least=1_000)

@@ -11,6 +11,7 @@ from penstock.errors import BadExpression, DuplicateName, IntervalUnfit
 from penstock.graph.batch_window import BatchWindow
 from penstock.graph.durations import Duration
 from penstock.graph.policies import Accumulation
+from penstock.graph.predicates import Predicate, parse_predicate
 from penstock.graph.source_location import job_error
 from penstock.graph.stateful import Stream
 from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, Unit, need_sink
@@ -36,7 +37,7 @@ class BatchWindows(StepSpec):
     """Make something of the rows of each window of batch time.
 
     `value` is a Spark SQL expression that the form reads, None for ROWS and COUNT, and `column` the name that it has
-    in the output. `fn` is that of REDUCE.
+    in the output. `fn`, `inverse` and `keep` are those of REDUCE.
     """
 
     window: BatchWindow
@@ -44,6 +45,9 @@ class BatchWindows(StepSpec):
     value: str | None = None
     column: str = ""
     fn: Callable[[Any, Any], Any] | None = None
+    inverse: Callable[[Any, Any], Any] | None = None
+    keep: Predicate | None = None
+    keep_text: str = ""
 
     operator: ClassVar[str] = "penstock.operators.batch_windows.batch_window_step"
     kind: ClassVar[str] = "window"
@@ -100,7 +104,11 @@ class BatchWindows(StepSpec):
     def words(self, node: StepNode, keys: str) -> str:
         """Return windows, keys, and what is made of them."""
         of = "" if self.value is None else f" of {self.value}"
-        return f"window {node.name}: {self.window}, {keys}; {self.form.value}{of}"
+        more = ", what leaves by its inverse" if self.inverse is not None else ""
+        more += f", keys kept where {self.keep_text}" if self.keep is not None else ""
+        if self.inverse is not None and self.keep is None:
+            more += ", keys kept for ever"
+        return f"window {node.name}: {self.window}, {keys}; {self.form.value}{of}{more}"
 
 
 class BatchWindowedStream(Windowed[Stream, BatchWindow]):
@@ -144,21 +152,43 @@ class BatchWindowedStream(Windowed[Stream, BatchWindow]):
         """
         return self._of(Form.GROUP, value=value)
 
-    def reduce_by_key(self, fn: Callable[[Any, Any], Any], *, value: str = "v") -> Stream:
-        """Emit for each key with rows in the window one value, to which `fn` reduces those of its rows.
+    def reduce_by_key(
+        self,
+        fn: Callable[[Any, Any], Any],
+        *,
+        value: str = "v",
+        inverse: Callable[[Any, Any], Any] | None = None,
+        keep: str | None = None,
+    ) -> Stream:
+        """Emit for each key one value, to which `fn` reduces those of its rows in the window.
 
         Rows are reduced within their batch first, then batch by batch, each in order of arrival. So `fn` must be
         associative, and need not be commutative.
+
+        With an inverse a window costs what enters and leaves it: the value of the window before, less what left, and
+        then with what entered. A key whose rows have all left stays with the value that the inverse leaves, until
+        `keep` is false for it. Without `keep` it stays for ever.
 
         Args:
             fn: `fn(a, b)` over plain Python values, of which `a` arrived first; null is None. It is not called for a
                 key with one row. The result has the type of the value.
             value: A column, or a Spark SQL expression, whose text then names the column of the output.
+            inverse: `inverse(window_value, left_value)`, which takes off what arrived first: `inverse(fn(a, b), a)` is
+                `b`. `left_value` is what the batches that leave reduce to.
+            keep: A predicate over the keys and the value, in a part of Spark SQL. Keys for which it is not true are
+                not emitted.
+
+        Raises:
+            JobError: `fn` or `inverse` is no function.
+            BadExpression: `keep` is no predicate, or beyond that part of SQL.
         """
-        if not callable(fn):
-            self.mark_used()
-            raise job_error(f"window {self._name!r} needs a function of two values, not {fn!r}")
-        return self._of(Form.REDUCE, value=value, fn=fn)
+        self.mark_used()
+        for function in (fn, *(() if inverse is None else (inverse,))):
+            if not callable(function):
+                raise job_error(f"window {self._name!r} needs a function of two values, not {function!r}")
+        parsed = None if keep is None else parse_predicate(keep, f"keep= of window {self._name!r}")
+        text = (keep or "").strip()
+        return self._of(Form.REDUCE, value=value, fn=fn, inverse=inverse, keep=parsed, keep_text=text)
 
     def _of(
         self,
@@ -167,7 +197,7 @@ class BatchWindowedStream(Windowed[Stream, BatchWindow]):
         value: str | None = None,
         column: str = "",
         more: tuple[str, ...] = (),
-        fn: Callable[[Any, Any], Any] | None = None,
+        **functions: Any,
     ) -> Stream:
         self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
         if form in (Form.COUNT_BY_VALUE, Form.GROUP, Form.REDUCE) and (not isinstance(value, str) or not value.strip()):
@@ -177,4 +207,4 @@ class BatchWindowedStream(Windowed[Stream, BatchWindow]):
         lower = [name.lower() for name in names]
         if twice := next((name for name in names if lower.count(name.lower()) > 1), None):
             raise job_error(f"window {self._name!r} has a column {twice!r} already", DuplicateName)
-        return self._step(BatchWindows(window=self._spec, form=form, value=value, column=column, fn=fn))
+        return self._step(BatchWindows(window=self._spec, form=form, value=value, column=column, **functions))

@@ -24,9 +24,11 @@ from penstock.operators.batch_windows.batch_ends import BatchEnds
 from penstock.operators.batch_windows.batch_sides import COUNTED, CountSide, RowSide, ValueSide
 from penstock.operators.batch_windows.key_reductions import KeyReduction
 from penstock.operators.batch_windows.running_counts import CountForm
+from penstock.operators.batch_windows.running_values import RunningValues
 from penstock.operators.batch_windows.window_batch import BATCHES, UNTIL, WINDOW, WindowBatch, window_rows
 from penstock.operators.batch_windows.window_forms import PLACE, GroupForm, ReduceForm, RowsForm, RunningForm, WholeForm
 from penstock.operators.columns import column_array, integers
+from penstock.operators.predicate_values import TablePredicate
 from penstock.operators.protocol import (
     HASHED,
     MAIN,
@@ -93,10 +95,21 @@ def bind(spec: BatchWindows, sides: Sequence[Any], context: StepContext) -> Batc
         case FormName.REDUCE:
             assert spec.fn is not None
             (field,) = side.visible
-            form = ReduceForm(side=side, reduction=KeyReduction(step=context.name, field=field, fn=spec.fn))
+            form = _reducing(spec, side, KeyReduction(step=context.name, field=field, fn=spec.fn, inverse=spec.inverse))
         case _:
             form = CountForm(side=side)
     return BatchWindowStep(name=context.name, keys=side.keys, window=spec.window, word=spec.form.value, form=form)
+
+
+def _reducing(spec: BatchWindows, side: ValueSide, reduction: KeyReduction) -> WholeForm | RunningForm:
+    """Return how values are reduced; raises BadExpression for a `keep` that does not fit keys and value."""
+    keep = None
+    if spec.keep is not None:
+        keep = TablePredicate(predicate=spec.keep, what=f"keep= of window {reduction.step!r}, {spec.keep_text},")
+        keep.check(pa.schema([*side.keys, *side.visible]))
+    if spec.inverse is None:
+        return ReduceForm(side=side, reduction=reduction, keep=keep)
+    return RunningValues(side=side, reduction=reduction, keep=keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from penstock.operators.grouping import Grouping
 from penstock.operators.protocol import StepFacts
 from penstock.state.keys import Ints
 
-__all__ = ["KeyReduction", "replaced"]
+__all__ = ["KeyReduction", "replaced", "shown_key"]
 
 Reduce = Callable[[Any, Any], Any]
 
@@ -30,6 +30,7 @@ class KeyReduction:
     step: str
     field: pa.Field
     fn: Reduce
+    inverse: Reduce | None = None
 
     def reduced(self, values: pa.Array, grouping: Grouping, keys: pa.Table) -> pa.Array:
         """Reduce the values of each key, in their order, and return one for each; a single one stays as it is.
@@ -71,9 +72,8 @@ class KeyReduction:
     def plain(self, values: pa.Array, ids: Ints, keys: pa.Table) -> list[Any]:
         """Return values, each of a key, as Python objects; raises UnfitValue."""
         items = python_values(values, self.field.name)
-        lost = next(((at, item) for at, item in enumerate(items) if isinstance(item, Unfit)), None)
-        if lost is not None:
-            at, item = lost
+        if Unfit in set(map(type, items)):
+            at, item = next((at, item) for at, item in enumerate(items) if isinstance(item, Unfit))
             raise UnfitValue(
                 f"window {self.step!r}: column {item.column!r} of a row of key {shown_key(keys, int(ids[at]))} is "
                 f"{item.shown}, which no Python object holds"
@@ -103,7 +103,7 @@ class KeyReduction:
     @property
     def functions(self) -> tuple[Reduce, ...]:
         """Return the functions."""
-        return (self.fn,)
+        return (self.fn,) if self.inverse is None or self.inverse is self.fn else (self.fn, self.inverse)
 
 
 def replaced(values: pa.Array, places: Ints, by: pa.Array) -> pa.Array:

@@ -105,7 +105,9 @@ class WindowBatch:
         left = self._between(None if self._floor is None else self._floor - 1, min(until, start))
         entered = self._between(max(until, start), end)
         held, made = self.form.moved(self._held, left, entered)
-        if left.num_rows or entered.num_rows:
+        if self.facts.debug:
+            self.form.check(held, left, lambda: self._between(start, end))
+        if left.num_rows or entered.num_rows or held.num_rows < self._held.num_rows:
             self._held, self._until = window_rows(held, end), end
         return made
 

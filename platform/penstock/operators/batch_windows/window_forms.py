@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from penstock.operators.batch_windows.batch_sides import RowSide, ValueSide
 from penstock.operators.batch_windows.key_reductions import KeyReduction
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import Grouping, group_rows
+from penstock.operators.predicate_values import TablePredicate
 from penstock.operators.protocol import HASHED
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
@@ -29,6 +30,7 @@ __all__ = [
     "entry",
     "grouped",
     "of_keys",
+    "values_of",
 ]
 
 PLACE = "_place"
@@ -99,6 +101,12 @@ class RunningForm(Form):
         All have `_hash` and the stored columns; of batches older ones stand first.
         """
 
+    def check(self, held: pa.Table, left: pa.Table, whole: Callable[[], pa.Table]) -> None:
+        """Raise an error where values of a window are not those of its rows; called in debug mode.
+
+        `held` are the values, `left` the rows of batches that have left, and `whole` returns all of the window.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsForm(WholeForm):
@@ -157,7 +165,7 @@ class GroupForm(WholeForm):
 
     def received(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return the values of a batch in order of arrival."""
-        return _values_of(self.side, tables, placed=True)
+        return values_of(self.side, tables, placed=True)
 
     def of(self, rows: pa.Table) -> Made:
         """Return a list for each key, keys in order of their hashes."""
@@ -175,6 +183,7 @@ class ReduceForm(WholeForm):
 
     side: ValueSide
     reduction: KeyReduction
+    keep: TablePredicate | None = None
 
     @property
     def calls(self) -> KeyReduction:
@@ -198,13 +207,17 @@ class ReduceForm(WholeForm):
 
     def received(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return the values of a batch, reduced by key in order of arrival."""
-        rows = _values_of(self.side, tables, placed=False)
+        rows = values_of(self.side, tables, placed=False)
         made = self._reduced(rows, np.arange(rows.num_rows))
         return entry(made.hashes, made.rows)
 
     def of(self, rows: pa.Table) -> Made:
-        """Return the reduced values of a window, oldest batch first."""
-        return self._reduced(rows, np.argsort(integers(rows, GROUP), kind="stable"))
+        """Return the reduced values of a window, oldest batch first, that are kept."""
+        made = self._reduced(rows, np.argsort(integers(rows, GROUP), kind="stable"))
+        if self.keep is None:
+            return made
+        kept = self.keep.holds(made.rows)
+        return Made(made.rows.filter(pa.array(kept)), made.hashes[kept])
 
     def _reduced(self, rows: pa.Table, order: Ints) -> Made:
         rows = rows.take(pa.array(order))
@@ -234,7 +247,8 @@ def of_keys(rows: pa.Table, keys: pa.Schema, grouping: Grouping, values: pa.Arra
     return Made(pa.table([*columns, values], schema=schema), integers(rows, HASH)[grouping.first])
 
 
-def _values_of(side: ValueSide, tables: Sequence[pa.Table], *, placed: bool) -> pa.Table:
+def values_of(side: ValueSide, tables: Sequence[pa.Table], *, placed: bool) -> pa.Table:
+    """Return the keys and values of a batch in order of arrival, with their hashes, and with `placed` their places."""
     rows = side.received(tables)
     keys = side.key_table(rows)
     values = pa.table([*keys.columns, rows[side.column]], schema=pa.schema([*side.keys, *side.visible]))

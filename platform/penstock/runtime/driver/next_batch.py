@@ -320,6 +320,7 @@ def facts_of(
         begins=zero if before is None else None,
         reached=reached(engine.graph, before),
         row_cap=settings.row_cap,
+        debug=settings.debug,
         behind=data.behind,
         bases=data.bases,
         apart=settings.gates.get(offsets.batch) == "drop",

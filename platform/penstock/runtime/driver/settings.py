@@ -74,3 +74,5 @@ class DriverSettings:
     """The most bytes of state per step."""
     row_cap: int | None = 16 << 20
     """The most bytes that one row of state may have: a key with all that is kept for it."""
+    debug: bool = False
+    """Check what users' functions promise, which costs time: an inverse is one (SEMANTICS 4.3)."""

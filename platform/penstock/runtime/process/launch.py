@@ -69,7 +69,7 @@ class RunOrder:
     `generation` and `command` are a supervisor's or a scheduler's. A newer generation takes over at once, and a command
     restores once, however often it is given (DESIGN 11). `drop` names steps that the job no longer has and whose state
     is dropped. Without `goes_on` the run ends after the restore. `new_lineage` begins a checkpoint where there was one
-    (F19).
+    (F19). With `debug` steps check what users' functions promise.
     """
 
     start: RestoreTarget = LAST
@@ -83,6 +83,7 @@ class RunOrder:
     command: str | None = None
     goes_on: bool = True
     new_lineage: bool = False
+    debug: bool = False
 
 
 def launch(loaded: LoadedJob, order: RunOrder, progress: ProgressView, orders: Orders) -> Ending:
@@ -194,6 +195,7 @@ def _launched(
                     rates=choose_rates(settings),
                     caps={step.name: settings.limits.state for step in graph.steps} if settings.limits.state else {},
                     row_cap=settings.limits.state_row,
+                    debug=order.debug,
                     saves=orders.saves,
                     unsaves=orders.unsaves,
                 ),

@@ -61,6 +61,8 @@ class BatchContext:
     """Microseconds between the ticks of the batch, None for as fast as possible."""
     before: int | None = None
     """The time of the batch whose state is in force, None where none is."""
+    debug: bool = False
+    """Whether steps check what users' functions promise."""
     begins: int | None = None
     """The zero time where no state is in force yet, None where one is."""
     reached: Mapping[str, int | None] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class BatchContext:
             zero=self.zero,
             interval=self.interval,
             before=self.before,
+            debug=self.debug,
             read=frozenset(read),
         )
 

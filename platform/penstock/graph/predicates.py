@@ -1,0 +1,211 @@
+"""Parse the predicates in Spark SQL that state partitions evaluate, where no Spark is: a part of the language.
+
+There are comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, + - * / %, literals and columns. Anything else is refused by
+name. What each means is that of Spark in ANSI mode; `operators.predicate_values` computes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.errors import BadExpression
+from penstock.graph.source_location import job_error
+
+__all__ = ["Call", "Column", "Literal", "Predicate", "parse_predicate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; None is NULL."""
+
+    value: int | float | str | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, and below it the fields of structs."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator over its operands: the sign, or `and`, `or`, `not`, `negative`, `is_null`."""
+
+    name: str
+    of: tuple[Predicate, ...]
+
+
+Predicate = Literal | Column | Call
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+_TOKENS = re.compile(
+    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])|(?P<text>'(?:[^'\\]|'')*')|"
+    r"(?P<quoted>`[^`]+`)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|==|[-+*/%=<>(),.]))",
+    re.ASCII,
+)
+_COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_WORDS = frozenset({"and", "or", "not", "in", "between", "is", "null", "true", "false", "like", "case", "cast"})
+_LANGUAGE = "it may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL and + - * / %"
+
+
+def parse_predicate(text: object, what: str) -> Predicate:
+    """Return a predicate; raises BadExpression at the user's line for what is none, or beyond this part of SQL.
+
+    Args:
+        text: The predicate.
+        what: Its name, for errors.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise job_error(f"{what} is {text!r}, not a predicate in Spark SQL", BadExpression)
+    try:
+        return _Parser(list(_tokens(text))).whole()
+    except ValueError as why:
+        raise job_error(f"{what} is {text!r}, and {why}: {_LANGUAGE}", BadExpression) from None
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _TOKENS.match(text, at)
+        if match is None:
+            raise ValueError(f"{text[at:].split(maxsplit=1)[0]!r} is not understood")
+        kind = str(match.lastgroup)
+        yield _Token(kind, match[kind])
+        at = match.end()
+
+
+class _Parser:
+    """Descends by precedence, as Spark's grammar has it."""
+
+    def __init__(self, tokens: Sequence[_Token]) -> None:
+        self.tokens = tokens
+        self.at = 0
+
+    def whole(self) -> Predicate:
+        made = self.either()
+        if self.at < len(self.tokens):
+            raise ValueError(f"{self.tokens[self.at].text!r} is not understood")
+        return made
+
+    def either(self) -> Predicate:
+        made = self.both()
+        while self.word("or"):
+            made = Call("or", (made, self.both()))
+        return made
+
+    def both(self) -> Predicate:
+        made = self.negated()
+        while self.word("and"):
+            made = Call("and", (made, self.negated()))
+        return made
+
+    def negated(self) -> Predicate:
+        return Call("not", (self.negated(),)) if self.word("not") else self.compared()
+
+    def compared(self) -> Predicate:
+        made = self.sum()
+        if (sign := self.sign(*_COMPARISONS)) is not None:
+            return Call(_COMPARISONS[sign], (made, self.sum()))
+        if self.word("is"):
+            turned = self.word("not")
+            self.need(self.word("null"), "NULL")
+            return _turned(Call("is_null", (made,)), turned=turned)
+        turned = self.word("not")
+        if self.word("between"):
+            least = self.sum()
+            self.need(self.word("and"), "AND")
+            return _turned(Call("and", (Call(">=", (made, least)), Call("<=", (made, self.sum())))), turned=turned)
+        if self.word("in"):
+            self.need(self.sign("(") is not None, "(")
+            within: Predicate = Call("=", (made, self.sum()))
+            while self.sign(",") is not None:
+                within = Call("or", (within, Call("=", (made, self.sum()))))
+            self.need(self.sign(")") is not None, ")")
+            return _turned(within, turned=turned)
+        self.need(not turned, "IN or BETWEEN")
+        return made
+
+    def sum(self) -> Predicate:
+        made = self.product()
+        while (sign := self.sign("+", "-")) is not None:
+            made = Call(sign, (made, self.product()))
+        return made
+
+    def product(self) -> Predicate:
+        made = self.signed()
+        while (sign := self.sign("*", "/", "%")) is not None:
+            made = Call(sign, (made, self.signed()))
+        return made
+
+    def signed(self) -> Predicate:
+        if self.sign("-") is None:
+            self.sign("+")
+            return self.single()
+        made = self.signed()
+        if isinstance(made, Literal) and isinstance(made.value, int | float) and not isinstance(made.value, bool):
+            return Literal(-made.value)
+        return Call("negative", (made,))
+
+    def single(self) -> Predicate:
+        if self.sign("(") is not None:
+            made = self.either()
+            self.need(self.sign(")") is not None, ")")
+            return made
+        token = self.next()
+        match token.kind:
+            case "number":
+                return Literal(float(token.text) if re.search("[.eE]", token.text) else int(token.text))
+            case "text":
+                return Literal(token.text[1:-1].replace("''", "'"))
+            case "name" if token.text.lower() in ("null", "true", "false"):
+                return Literal({"null": None, "true": True, "false": False}[token.text.lower()])
+            case "name" | "quoted" if token.text.lower() not in _WORDS:
+                return self.column(token)
+        raise ValueError(f"{token.text!r} is not understood")
+
+    def column(self, token: _Token) -> Column:
+        path = [token.text.strip("`")]
+        if self.sign("(") is not None:
+            raise ValueError(f"{token.text} is a function")
+        while self.sign(".") is not None:
+            path.append(self.next().text.strip("`"))
+        return Column(tuple(path))
+
+    # --- tokens -------------------------------------------------------------------------------
+
+    def next(self) -> _Token:
+        if self.at == len(self.tokens):
+            raise ValueError("ends too soon")
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def sign(self, *signs: str) -> str | None:
+        if self.at < len(self.tokens) and self.tokens[self.at].kind == "sign" and self.tokens[self.at].text in signs:
+            self.at += 1
+            return self.tokens[self.at - 1].text
+        return None
+
+    def word(self, word: str) -> bool:
+        if self.at < len(self.tokens) and self.tokens[self.at] == ("name", self.tokens[self.at].text):
+            there = self.tokens[self.at].text.lower() == word
+            self.at += there
+            return there
+        return False
+
+    def need(self, there: bool, what: str) -> None:  # noqa: FBT001 - whether it was there
+        if not there:
+            after = f"after {self.tokens[self.at - 1].text!r}" if self.at else "at its beginning"
+            raise ValueError(f"lacks {what} {after}")
+
+
+def _turned(made: Predicate, *, turned: bool) -> Predicate:
+    return Call("not", (made,)) if turned else made

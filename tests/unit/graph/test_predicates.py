@@ -1,0 +1,55 @@
+"""Predicates in a part of Spark SQL, parsed where the job is built (SEMANTICS 4.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadExpression
+from penstock.graph.predicates import Call, Column, Literal, parse_predicate
+
+V = Column(("v",))
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("v != 0", Call("!=", (V, Literal(0)))),
+        ("v <> -1.5", Call("!=", (V, Literal(-1.5)))),
+        ("`v` == 'it''s'", Call("=", (V, Literal("it's")))),
+        ("NOT v = 1 AND v > 2", Call("and", (Call("not", (Call("=", (V, Literal(1))),)), Call(">", (V, Literal(2)))))),
+        ("v + 2 * 3 < 1", Call("<", (Call("+", (V, Call("*", (Literal(2), Literal(3))))), Literal(1)))),
+        ("v IS NOT NULL", Call("not", (Call("is_null", (V,)),))),
+        ("v NOT IN (1, 2)", Call("not", (Call("or", (Call("=", (V, Literal(1))), Call("=", (V, Literal(2))))),))),
+        ("v BETWEEN 1 AND 2", Call("and", (Call(">=", (V, Literal(1))), Call("<=", (V, Literal(2)))))),
+        ("v.total > 1e3", Call(">", (Column(("v", "total")), Literal(1000.0)))),
+        ("(a OR b) and true", Call("and", (Call("or", (Column(("a",)), Column(("b",)))), Literal(value=True)))),
+    ],
+)
+def test_predicates_are_parsed_by_the_precedence_of_sql(text: str, parsed: Any) -> None:
+    """NOT binds less than comparisons, AND less than NOT, OR less than AND."""
+    assert parse_predicate(text, "keep=") == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "not a predicate"),
+        (None, "not a predicate"),
+        ("length(v) > 1", "length is a function"),
+        ("v LIKE 'a%'", "'LIKE' is not understood"),
+        ("v >", "ends too soon"),
+        ("(v > 1", r"lacks \) after '1'"),
+        ("v IN 1", r"lacks \( after 'IN'"),
+        ("v IS 3", "lacks NULL after 'IS'"),
+        ("v NOT 3", "lacks IN or BETWEEN after 'NOT'"),
+        ("v > 1;", "';' is not understood"),
+        ("v > 1 2", "'2' is not understood"),
+        ("v > 'a", '"\'a" is not understood'),
+    ],
+)
+def test_anything_else_is_refused_by_name(text: Any, match: str) -> None:
+    """4.3: what no task can evaluate is refused where it is written."""
+    with pytest.raises(BadExpression, match=match):
+        parse_predicate(text, "keep=")
