@@ -7,7 +7,7 @@ from enum import Enum
 
 from penstock.graph.source_location import job_error
 
-__all__ = ["MOST_ITEMS", "Aggregate", "AggregateKind"]
+__all__ = ["EVERY_ROW", "MOST_ITEMS", "Aggregate", "AggregateKind"]
 
 MOST_ITEMS = 1_000_000
 """The greatest limit of what keeps rows of a window one by one."""
@@ -32,6 +32,8 @@ class AggregateKind(Enum):
     APPROX_QUANTILE = "approx_quantile"
     COLLECT = "collect"
     TOP_K = "top_k"
+    ROWS = "rows"
+    """All rows, for a function over windows. No job names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Aggregate:
     """One aggregate: its kind and the Spark SQL expression it reads, None for count of rows.
 
     `share` is the one of APPROX_QUANTILE, from 0 to 1. It is no part of what the state keeps.
-    `size` is the limit of COLLECT, and how many rows TOP_K keeps. `shown` is what `explain` says, where the expression
-    is not what the job has written: TOP_K reads a struct of `by` and `value`.
+    `size` is the limit of COLLECT and ROWS, and how many rows TOP_K keeps. `shown` is what `explain` says, where the
+    expression is not what the job has written: TOP_K reads a struct of `by` and `value`.
     """
 
     kind: AggregateKind
@@ -59,6 +61,8 @@ class Aggregate:
     @property
     def label(self) -> str | None:
         """Return what tells its partials from those of others of its kind; the greatest 3 are not those of 5."""
+        if self.kind is AggregateKind.ROWS:
+            return str(self.kind.value)
         return f"{self.expression}, {self.size}" if self.kind is AggregateKind.TOP_K else self.expression
 
     def __post_init__(self) -> None:
@@ -68,3 +72,7 @@ class Aggregate:
         if not isinstance(self.expression, str) or not self.expression.strip():
             needs = "takes nothing, or" if counts else "needs"
             raise job_error(f"agg.{self.kind.value} {needs} a column or an expression, not {self.expression!r}")
+
+
+EVERY_ROW = Aggregate(AggregateKind.ROWS, "*", size=MOST_ITEMS)
+"""Keeps the rows of each key and window, for a function over windows: a struct of all visible columns for each."""

@@ -138,7 +138,7 @@ def _wrong_keys(node: SinkNode, panes: Accumulation, window_columns: frozenset[s
         return None
     if panes is Accumulation.DISCARDING and REVISION not in keys:
         return f"would replace a pane by the rows that came after it; add {REVISION!r} to its keys"
-    if _named_as_emitted(node) and window_columns.isdisjoint(keys):
+    if window_columns and _named_as_emitted(node) and window_columns.isdisjoint(keys):
         return "would replace a window by a revision of an older one; add 'window_end' to its keys"
     return None
 

@@ -82,7 +82,7 @@ class SessionWindows(WindowSpec):
     @property
     def window_columns(self) -> frozenset[str]:
         """Return the end: a session may begin where one did that was forgotten."""
-        return frozenset({"window_end"})
+        return super().window_columns & {"window_end"}
 
     def reads(self, side: int) -> Reads:
         """Return what the aggregates read, and the gap; rows that may go to a side stream keep their columns."""

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from penstock.errors import DuplicateName, MissingLatePolicy, MissingSink
-from penstock.graph.aggregates import Aggregate
+from penstock.graph.aggregates import EVERY_ROW, MOST_ITEMS, Aggregate, AggregateKind
 from penstock.graph.durations import Duration
 from penstock.graph.nodes import LateNode, SideNode
 from penstock.graph.policies import Accumulation
@@ -28,20 +28,27 @@ from penstock.graph.steps import (
     need_sink,
     refuse_late_streams,
 )
+from penstock.graph.window_functions import WindowFunction, window_function
 from penstock.graph.windowed import Windowed
 from penstock.graph.windows import PANE, REVISION, EventWindow, Extent, LateTo, TimeWindow
 
-__all__ = ["LATE_OUTLET", "TimeWindows", "WindowSpec", "WindowedStream"]
+__all__ = ["KEPT_ROWS", "LATE_OUTLET", "TimeWindows", "WindowSpec", "WindowedStream"]
 
 LATE_OUTLET = "late"
+KEPT_ROWS = "_penstock_rows"
+"""The column of a window's rows, where a function takes them."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WindowSpec(StepSpec):
-    """Aggregate the rows of each key and window; `aggregates` are the columns that are computed."""
+    """Aggregate the rows of each key and window; `aggregates` are the columns that are computed.
+
+    With a `function` these are all rows, from which it makes the output.
+    """
 
     window: EventWindow
     aggregates: Mapping[str, Aggregate]
+    function: WindowFunction | None = None
 
     takes: ClassVar[type[EventWindow]]
     """The kind of window that it makes."""
@@ -60,8 +67,8 @@ class WindowSpec(StepSpec):
 
     @property
     def window_columns(self) -> frozenset[str]:
-        """Return both bounds, of which either is that of one window only."""
-        return frozenset({"window_start", "window_end"})
+        """Return both bounds, of which either is that of one window only; none where a function makes the columns."""
+        return frozenset({"window_start", "window_end"} if self.function is None else ())
 
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that panes add up; those that contain the one before do not, and are refused."""
@@ -70,9 +77,10 @@ class WindowSpec(StepSpec):
         return "revisions are rows of their own, late where they come after the allowed lateness of this step"
 
     def reads(self, side: int) -> Reads:
-        """Return what the aggregates read; late rows keep their columns where a side stream takes them."""
-        read = (a.expression for a in self.aggregates.values() if a.expression is not None)
-        return Reads(tuple(dict.fromkeys(read)), rows=isinstance(self.window.late, LateTo))
+        """Return what the aggregates read; a function, and a side stream of late rows, take whole rows."""
+        read = (a.expression for a in self.aggregates.values() if a.kind is not AggregateKind.ROWS)
+        rows = isinstance(self.window.late, LateTo) or self.function is not None
+        return Reads(tuple(dict.fromkeys(sql for sql in read if sql is not None)), rows=rows)
 
     def side_streams(self, step: str) -> Mapping[str, tuple[type[SideNode], str]]:
         """Return the stream of the late rows."""
@@ -94,7 +102,9 @@ class WindowSpec(StepSpec):
 
     @property
     def made(self) -> str:
-        """Return the aggregates in words."""
+        """Return the aggregates, or the function, in words."""
+        if self.function is not None:
+            return f"apply {self.function}, state of all rows, at most {MOST_ITEMS:,} of a key and window"
         return ", ".join(f"{name} = {a}" for name, a in self.aggregates.items())
 
 
@@ -118,7 +128,7 @@ class TimeWindows(WindowSpec):
     def window_columns(self) -> frozenset[str]:
         """Return both bounds, or the end alone where windows of one start grow."""
         growing = self.window.extent is Extent.GROWING
-        return frozenset({"window_end"} if growing else {"window_start", "window_end"})
+        return super().window_columns - ({"window_start"} if growing else frozenset())
 
     def settings(self) -> Mapping[str, str]:
         """Return what becomes of late rows, and which rows are."""
@@ -156,7 +166,7 @@ class TimeWindows(WindowSpec):
 
 
 class WindowedStream(Windowed[Stream, EventWindow]):
-    """Windows of event time without aggregates: `aggregate` says what to compute."""
+    """Windows of event time without aggregates: `aggregate` and `apply` say what to compute."""
 
     takes: ClassVar[type] = EventWindow
     steps: ClassVar[tuple[type[WindowSpec], ...]]
@@ -185,5 +195,36 @@ class WindowedStream(Windowed[Stream, EventWindow]):
                 raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
             if not isinstance(aggregate, Aggregate):
                 raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
-        kind = next(known for known in self.steps if isinstance(self._spec, known.takes))
-        return self._step(kind(window=self._spec, aggregates=dict(aggregates)))
+        return self._step(self._kind(window=self._spec, aggregates=dict(aggregates)))
+
+    def apply(self, fn: Callable[..., Any], *, output: str) -> Stream:
+        """Call `fn(key, view) -> pa.Table | list[dict] | None` for each key and window, once it closes.
+
+        The function gets:
+
+        - `key`: the value of the key column, a named tuple of several, () without `key_by`.
+        - `view`: a `WindowView` with the bounds of the window, and all its rows as a table in the order of arrival.
+
+        An object with `open(info)` and `close()` is opened once in each task. A revision calls the function again, with
+        all rows or only the late ones. Its rows get the columns `_pane` and `_revision`.
+
+        The state keeps all rows until the window is forgotten. More than 1,000,000 rows of a key in one window stop the
+        job with AccumulatorTooLarge, and nothing is committed.
+
+        Args:
+            fn: Returns the rows of the output, None for none.
+            output: The columns of the output, as Spark DDL such as "user string, visits long". There are no others:
+                return the key and the bounds where they are wanted. Each row has the event time window end - 1 us.
+
+        Raises:
+            JobError: `fn` is no function.
+            BadExpression: `output` is no text. Text that is no DDL is refused when the job starts.
+        """
+        self.mark_used()
+        function = window_function(fn, output, f"window {self._name!r}")
+        return self._step(self._kind(window=self._spec, aggregates={KEPT_ROWS: EVERY_ROW}, function=function))
+
+    @property
+    def _kind(self) -> type[WindowSpec]:
+        """Return which step makes these windows."""
+        return next(known for known in self.steps if isinstance(self._spec, known.takes))

@@ -47,6 +47,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "approx_quantile": ("buckets",),
     "collect": ("items",),
     "top_k": ("top",),
+    "rows": ("kept",),
     "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
     "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
 }

@@ -174,6 +174,11 @@ class AggregatePlan:
         return all(a.exact_inverse for a in self.aggregates)
 
     @property
+    def keeps_rows(self) -> bool:
+        """Return whether all rows of a window are kept, for a function over windows."""
+        return any(a.kind is AggregateKind.ROWS for a in self.aggregates)
+
+    @property
     def needs_order(self) -> bool:
         """Return whether rows must come with their arrival order (first, last, collect, top_k)."""
         return any(isinstance(cell, Edge | Items) for cell in self.cells)
@@ -283,7 +288,7 @@ class _Planner:
         cell = cell_of(kind, str(result))
         names = tuple(partial_name(part, aggregate.label or "") for part in PARTS[cell])
         if aggregate.size is not None:
-            self._keep_items(aggregate, Items if kind is AggregateKind.COLLECT else TopItems, names, source, input_type)
+            self._keep_items(aggregate, TopItems if kind is AggregateKind.TOP_K else Items, names, source, input_type)
             return names
         if cell in ("first", "last"):
             edge = EdgeInput(source, input_type, names[:-1], names[-1])

@@ -17,7 +17,7 @@ __all__ = ["mean_of_decimals", "result_type", "sum_of_decimals", "sum_of_integer
 
 _INNER_SCALE = 39
 _SAFE_SCALE = 16
-_OF_ALL_TYPES = (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COLLECT)
+_OF_ALL_TYPES = (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COLLECT, AggregateKind.ROWS)
 _NO_ORDER = dict.fromkeys(
     (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT), "cannot be compared here"
 )
@@ -55,7 +55,7 @@ def _type_of_values(kind: AggregateKind, given: pa.DataType) -> pa.DataType | No
             return pa.int64()
         case AggregateKind.FIRST | AggregateKind.LAST | AggregateKind.MIN | AggregateKind.MAX:
             return given
-        case AggregateKind.COLLECT:
+        case AggregateKind.COLLECT | AggregateKind.ROWS:
             return pa.list_(all_nullable(given))
         case AggregateKind.TOP_K:
             return pa.list_(all_nullable(given.field(VALUE).type))

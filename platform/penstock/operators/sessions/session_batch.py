@@ -37,7 +37,7 @@ from penstock.operators.sessions.session_layout import (
 )
 from penstock.operators.sessions.session_rows import END, LATE_ARRIVAL, ROW, START, SURELY_LATE
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
-from penstock.operators.windows.window_rows import closed_windows, late_rows
+from penstock.operators.windows.window_rows import late_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
 from penstock.state.writer import Change
@@ -158,9 +158,10 @@ class SessionBatch:
         late = int(rows[self.late].sum())
         return {"merged": int(rows.sum()), "counted": int(rows.sum()) - late, "late": late}
 
-    def closed_sessions(self) -> Iterator[Emit]:
+    def closed_sessions(self) -> Iterator[tuple[pa.Table, Bools | None]]:
         """Yield the sessions that close, those that late rows revise, and the rows that are taken back, by their ends.
 
+        Beside them is which of them close in time, None where all do.
         Of one key and end a row that is taken back comes before the one that replaces it.
         """
         taken_back = self.replaced & self.held_closed & self.layout.retracts
@@ -179,9 +180,7 @@ class SessionBatch:
             piece = slice(at, at + OUTPUT_ROWS)
             table = rows.slice(at, OUTPUT_ROWS).combine_chunks()
             windows = self.layout.finished(table, of_rows[piece], revisions[piece])
-            # It closes when the watermark is past its end, and so may be late downstream at its last microsecond.
-            on_time = of_rows[piece] == _ON_TIME if self.layout.has_panes else None
-            yield closed_windows(windows, self.layout.keys, at_least=self.facts.judged, where=on_time)
+            yield windows, of_rows[piece] == _ON_TIME if self.layout.has_panes else None
 
     def late_rows(self, visible: pa.Schema, step: str) -> Iterator[Emit]:
         """Yield the late rows, which were sent whole, in order of arrival; `visible` are their columns."""

@@ -23,6 +23,7 @@ from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import HASHED, TIME, BoundSide, Emit, RowsOfBranch, Send, StepFacts, Tally
 from penstock.operators.sessions.session_spans import merged_spans
+from penstock.operators.windows.applied_windows import plan_of
 from penstock.operators.windows.arrival_places import inputs_of, placed
 from penstock.operators.windows.slices import FARTHEST
 from penstock.operators.windows.window_rows import LATE_COLUMNS
@@ -49,10 +50,7 @@ class SessionSide:
     @classmethod
     def of(cls, spec: SessionWindows, side: BoundSide) -> Self:
         """Return the map side; raises JobError for a taken name, and BadExpression for a gap that is none."""
-        types = {
-            name: None if a.expression is None else side.inputs[a.expression] for name, a in spec.aggregates.items()
-        }
-        plan = AggregatePlan.build(spec.aggregates, types)
+        plan = plan_of(spec.aggregates, side)
         gap, added = spec.window.gap, {*LATE_COLUMNS.names} if isinstance(spec.window.late, LateTo) else set()
         if isinstance(gap, str):
             added |= {*_ASIDE.names}

@@ -56,6 +56,7 @@ from penstock.operators.sessions.session_layout import (
 from penstock.operators.sessions.session_rows import SessionSide
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
 from penstock.operators.whole_rows import WholeRowsStep
+from penstock.operators.windows.applied_windows import AppliedFunction, emitting
 from penstock.operators.windows.arrival_places import ranked_together
 from penstock.operators.windows.stored_partials import GENERATION, StoredPartials
 from penstock.operators.windows.window_rows import LATE_COLUMNS
@@ -75,8 +76,8 @@ def bind_side(spec: SessionWindows, side: BoundSide) -> SessionSide:
     return SessionSide.of(spec, side)
 
 
-def bind(_spec: SessionWindows, sides: Sequence[SessionSide], context: StepContext) -> SessionStep:
-    """Return the step; raises JobError for names that the state takes for itself."""
+def bind(spec: SessionWindows, sides: Sequence[SessionSide], context: StepContext) -> SessionStep:
+    """Return the step; raises JobError for names that the state takes, and BadExpression for output= that is none."""
     (side,) = sides
     layout = SessionLayout(
         plan=side.plan,
@@ -85,7 +86,8 @@ def bind(_spec: SessionWindows, sides: Sequence[SessionSide], context: StepConte
         accumulation=side.window.accumulation,
         retracts=context.retracts and side.window.accumulation is Accumulation.ACCUMULATING,
     )
-    return SessionStep(name=context.name, side=side, layout=layout)
+    applied = AppliedFunction.of(spec.function, context.name, panes=layout.has_panes)
+    return SessionStep(name=context.name, side=side, layout=layout, applied=applied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class SessionStep(WholeRowsStep):
     name: str
     side: SessionSide
     layout: SessionLayout
+    applied: AppliedFunction | None = None
 
     def __post_init__(self) -> None:
         """Raise JobError for a name that is taken."""
@@ -116,7 +119,7 @@ class SessionStep(WholeRowsStep):
         """Return the sessions that closed, and the late rows."""
         visible = self.side.visible
         late = {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *LATE_COLUMNS])}
-        return {MAIN_OUTLET: self.layout.output, **late}
+        return {MAIN_OUTLET: self.layout.output if self.applied is None else self.applied.output, **late}
 
     @property
     def explained(self) -> Mapping[str, str]:
@@ -206,7 +209,10 @@ class SessionStep(WholeRowsStep):
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Join the batch's sessions to those that are held, and close the ones that are due."""
         batch = SessionBatch(self.layout, state, self._received(inputs[0]), facts)
-        yield from batch.closed_sessions()
+        # It closes when the watermark is past its end, and so may be late downstream at its last microsecond.
+        with emitting(self.applied, self.keys, facts, at_least=facts.judged) as emitted:
+            for windows, on_time in batch.closed_sessions():
+                yield from emitted(windows, on_time)
         if self.side.visible is not None:
             yield from batch.late_rows(self.side.visible, self.name)
         yield Tally(batch.counts())

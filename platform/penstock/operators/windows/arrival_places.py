@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.aggregates import AggregatePlan, Rows
+from penstock.graph.aggregates import AggregateKind
+from penstock.operators.aggregates import AggregatePlan, BoundAggregate, Rows
 from penstock.operators.aggregates.items import item_positions, with_positions
 from penstock.operators.columns import column_array, integers
 from penstock.operators.protocol import TIME, RowsOfBranch
@@ -71,9 +72,8 @@ def placed(rows: RowsOfBranch, plan: AggregatePlan, *, batch: int, chained: bool
 
 def inputs_of(rows: RowsOfBranch, order: Sequence[int | str], plan: AggregatePlan) -> Rows:
     """Return what aggregates read of rows; `order` as in `PlacedRows`."""
-    read = {a.source: a.expression for a in plan.aggregates if a.source is not None and a.expression is not None}
     return Rows(
-        inputs={source: column_array(rows.table, rows.inputs[sql]) for source, sql in read.items()},
+        inputs={a.source: _input(rows, a) for a in plan.aggregates if a.source is not None},
         times=integers(rows.table, TIME),
         order=tuple(_order(rows.table, part) for part in order) if plan.needs_order else (),
     )
@@ -99,6 +99,14 @@ def ranked_together(tables: Sequence[pa.Table], plan: AggregatePlan) -> list[pa.
         items = with_positions(column_array(table, name), arrival_ranks(arrivals))
         table = table.set_column(table.schema.get_field_index(name), name, items).drop_columns([_BESIDE + name])
     return [table]
+
+
+def _input(rows: RowsOfBranch, aggregate: BoundAggregate) -> pa.Array:
+    """Return what an aggregate reads of each row."""
+    if aggregate.kind is not AggregateKind.ROWS:
+        return column_array(rows.table, rows.inputs[aggregate.expression or ""])
+    columns = [column_array(rows.table, name) for name in rows.visible]
+    return pa.StructArray.from_arrays(columns, names=[*rows.visible])
 
 
 def _offsets(lists: pa.ChunkedArray) -> pa.Array:

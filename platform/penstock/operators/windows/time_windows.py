@@ -102,8 +102,11 @@ class Strategy(Enum):
 
 
 def strategy_of(window: TimeWindow, plan: AggregatePlan) -> Strategy:
-    """Choose a strategy: merging up to 4 slices, growing, and subtracting where all inverses are exact."""
-    if slices_per_window(window) <= _MOST_MERGED:
+    """Choose a strategy: merging up to 4 slices, growing, and subtracting where all inverses are exact.
+
+    Where all rows are kept, merging copies each once for each window. The others would write them again as well.
+    """
+    if plan.keeps_rows or slices_per_window(window) <= _MOST_MERGED:
         return Strategy.MERGE
     if window.extent is Extent.GROWING:
         return Strategy.GROW

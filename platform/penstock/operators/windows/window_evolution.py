@@ -99,8 +99,16 @@ def changed_windows(was: str, now: str, read: StoredPartials, stored: pa.Schema 
 def changed_aggregates(was: str, read: StoredPartials, stored: pa.Schema | None) -> Evolution:
     """Return how the aggregates that a layout names differ from those of today; new ones count from now on."""
     before = [(f"{kind.value}({plain_sql(sql)})", result) for kind, sql, result in aggregates_in(was)]
-    refused = _other_values(dict(before), read.layout.plan) or tuple(_unfit(read, stored))
+    plan = read.layout.plan
+    refused = _without_rows(read, stored) or _other_values(dict(before), plan) or [*_unfit(read, stored)]
     return Evolution(refused=tuple(refused)) if refused else Evolution((), tuple(_aggregates(before, read, stored)))
+
+
+def _without_rows(read: StoredPartials, stored: pa.Schema | None) -> list[str]:
+    """Return that open windows would lack rows, where a function is to get all of them and none were kept."""
+    if stored is None or not read.layout.plan.keeps_rows or read.new.isdisjoint(read.layout.plan.item_lists):
+        return []
+    return ["it is to call a function with all rows of a window, and its state has aggregates of them only"]
 
 
 def _other_values(before: Mapping[str, str], plan: AggregatePlan) -> list[str]:
@@ -116,11 +124,23 @@ def _other_values(before: Mapping[str, str], plan: AggregatePlan) -> list[str]:
 def _unfit(read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:
     """Yield the partials whose values may not fit the type that they are to have."""
     known = {f.name: f.type for f in read.layout.plan.fields}
+    lists = read.layout.plan.item_lists if read.layout.plan.keeps_rows else ()
     for column in stored or ():
         name = read.old.get(column.name, column.name)
         kind = known.get(name)
-        if kind is not None and read.sources.get(name) == (name,) and not widens(column.type, kind):
+        fits = _holds if name in lists else widens
+        if kind is not None and read.sources.get(name) == (name,) and not fits(column.type, kind):
             yield f"{column.name} of its aggregates was {column.type} and is {kind}"
+
+
+def _holds(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether lists of rows have a place for every value: columns may be new, wider, and in another order."""
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return _holds(old.value_type, new.value_type)
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        names = {field.name for field in new}
+        return all(field.name in names and _holds(field.type, new.field(field.name).type) for field in old)
+    return widens(old, new)
 
 
 def _aggregates(before: list[tuple[str, str]], read: StoredPartials, stored: pa.Schema | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ from penstock.state.hashing import content_hashes
 from penstock.state.keys import Bools, Ints
 from penstock.time.arrival import BY_TIME, Stand
 
-__all__ = ["LATE_COLUMNS", "WINDOW_END", "WINDOW_START", "closed_windows", "late_rows"]
+__all__ = ["LATE_COLUMNS", "WINDOW_END", "WINDOW_START", "closed_windows", "late_rows", "standing_windows"]
 
 WINDOW_START = "window_start"
 _UTC = pa.timestamp("us", tz="UTC")
@@ -32,12 +32,19 @@ def closed_windows(
     They come after the batch's rows, by event time, then by key hash (1.6). `where` says which windows `at_least` is
     for, None for all. With it they come by their ends: rows of one key and end stay in the order in which they are.
     """
+    return standing_windows(windows, windows, keys, at_least=at_least, where=where)
+
+
+def standing_windows(
+    rows: pa.Table, windows: pa.Table, keys: pa.Schema, *, at_least: int | None = None, where: Bools | None = None
+) -> Emit:
+    """Return rows as output, of which each has the time and the place of a window; `windows` has one for each."""
     lasts = pc.subtract(windows[WINDOW_END].cast(pa.int64()), 1).combine_chunks().to_numpy()
     times: Ints = lasts
     if at_least is not None:
         times = np.where(True if where is None else where, np.maximum(lasts, at_least), lasts)
-    closed = windows.append_column(TIME, pa.array(times))
-    return Emit(rows=closed, stand=partial(_stand, closed, keys, times if where is None else lasts))
+    stand = partial(_stand, windows, keys, times if where is None else lasts)
+    return Emit(rows=rows.append_column(TIME, pa.array(times)), stand=stand)
 
 
 def late_rows(rows: pa.Table, *, watermark: int | None, step: str) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from penstock.graph.policies import Accumulation
 from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.graph.steps import MAIN_OUTLET
-from penstock.graph.windows import REVISION, Extent, TimeWindow
+from penstock.graph.windows import REVISION, Extent, LateTo, TimeWindow
 from penstock.operators.aggregates import AGGREGATES, AggregatePlan
 from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.protocol import (
@@ -31,6 +31,7 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
+from penstock.operators.windows.applied_windows import AppliedFunction, emitting
 from penstock.operators.windows.arrival_places import placed, ranked_together
 from penstock.operators.windows.lateness import judge
 from penstock.operators.windows.partials import SLICE_START, WINDOW_END
@@ -40,7 +41,7 @@ from penstock.operators.windows.stored_partials import GENERATION, OLDER, Stored
 from penstock.operators.windows.time_windows import WindowStep, begin, preaggregate, step
 from penstock.operators.windows.two_stacks import sorted_front
 from penstock.operators.windows.window_evolution import changed_windows, kept_now, names_in, reads
-from penstock.operators.windows.window_rows import LATE_COLUMNS, closed_windows, late_rows
+from penstock.operators.windows.window_rows import LATE_COLUMNS, late_rows
 from penstock.state.parts import Combine, Merge, Part, by_name
 from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
@@ -54,16 +55,21 @@ _UTC = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSide:
-    """Map side of a window step; the visible columns of `bound` are those of late rows."""
+    """Map side of a window step."""
 
     bound: BoundSide
     window: TimeWindow
     plan: AggregatePlan
 
     @property
+    def visible(self) -> pa.Schema | None:
+        """Return the columns of late rows, where a side stream takes them."""
+        return self.bound.visible if isinstance(self.window.late, LateTo) else None
+
+    @property
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return late rows: their own columns, then event time, watermark and step."""
-        visible = self.bound.visible
+        visible = self.visible
         return {} if visible is None else {LATE_OUTLET: pa.schema([*visible, *LATE_COLUMNS])}
 
     def differs(self, other: WindowSide) -> str | None:
@@ -100,12 +106,14 @@ class WindowSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowStepWork(WindowStep):
-    """A window step after the shuffle."""
+    """A window step after the shuffle; `applied` is the function over its windows, where there is one."""
+
+    applied: AppliedFunction | None = None
 
     @property
     def outlets(self) -> Mapping[str, pa.Schema]:
         """Return the columns of the output."""
-        return {MAIN_OUTLET: self.output}
+        return {MAIN_OUTLET: self.output if self.applied is None else self.applied.output}
 
     @property
     def explained(self) -> Mapping[str, str]:
@@ -172,15 +180,16 @@ class WindowStepWork(WindowStep):
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fold in the slices, and close the windows that are due."""
         deltas = ranked_together([sent.rename_columns({HASHED: HASH}) for sent in inputs[0]], self.plan)
-        for made in self.made(state, deltas, facts):
-            if isinstance(made, pa.Table):
-                yield closed_windows(made, self.keys)
-            elif isinstance(made, Change):
-                # Each batch writes anew what it says of older generations.
-                own = {name: value for name, value in (made.facts or {}).items() if name != OLDER}
-                yield replace(made, facts={**own, **self._kept(state, facts.batch)})
-            else:
-                yield made
+        with emitting(self.applied, self.keys, facts) as emitted:
+            for made in self.made(state, deltas, facts):
+                if isinstance(made, pa.Table):
+                    yield from emitted(made)
+                elif isinstance(made, Change):
+                    # Each batch writes anew what it says of older generations.
+                    own = {name: value for name, value in (made.facts or {}).items() if name != OLDER}
+                    yield replace(made, facts={**own, **self._kept(state, facts.batch)})
+                else:
+                    yield made
 
     def made(
         self, state: StateView, deltas: Sequence[pa.Table], facts: StepFacts
