@@ -60,6 +60,14 @@ def test_a_step_knows_the_zero_time_from_which_batches_count() -> None:
     assert read(told_facts.to_json()).of_step("s").zero == 3_000_000
 
 
+def test_a_step_knows_the_interval_and_the_batch_before() -> None:
+    """SEMANTICS 1.3, 4.1: windows of batch time fire for each multiple since then; None in the first batch."""
+    first = replace(facts({}), late={"s": None}, close={"s": None})
+    later = replace(first, interval=1_000_000, before=4_000_000, debug=True)
+    known = [read(told_facts.to_json()).of_step("s") for told_facts in (first, later)]
+    assert [(of.interval, of.before, of.debug) for of in known] == [(None, None, False), (1_000_000, 4_000_000, True)]
+
+
 def test_what_a_task_is_told_does_not_grow_with_the_partitions(tmp_path: Path) -> None:
     """Beyond the few whose references all go to every task, it is as much for 64 partitions as for 4,096."""
     few, *many = (bytes_told(partitions, tmp_path) for partitions in (8, 64, 512, 4_096))
