@@ -23,6 +23,7 @@ from penstock.graph.policies import Accumulation
 from penstock.graph.specs.session_windows import SessionWindows
 from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.graph.steps import MAIN_OUTLET
+from penstock.operators.aggregates import AGGREGATES
 from penstock.operators.columns import integers
 from penstock.operators.protocol import (
     HASHED,
@@ -134,6 +135,11 @@ class SessionStep(WholeRowsStep):
     def layout_name(self) -> str:
         """Return in words what this step keeps; the gap is no part of it, and may change."""
         return layout_text(self.layout)
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Return what tells others how partials are read that other code has written."""
+        return {AGGREGATES: self.layout.plan.described()}
 
     @property
     def parts(self) -> Mapping[str, Part]:

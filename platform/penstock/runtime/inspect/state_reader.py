@@ -23,6 +23,8 @@ from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, Unkno
 from penstock.operators.aggregates import AGGREGATES, ROWS, AggregatePlan
 from penstock.operators.functions.key_timeouts import STATE, readable
 from penstock.operators.protocol import LAYOUT, MAIN
+from penstock.operators.sessions.session_evolution import reads as reads_sessions
+from penstock.operators.sessions.session_layout import SESSIONS, SessionLayout
 from penstock.operators.windows.partials import PartialLayout
 from penstock.operators.windows.revisions import panes_readable
 from penstock.operators.windows.slice_state import PANES, SLICES
@@ -106,6 +108,9 @@ def readers(root: CheckpointFolder, step: str, commit: Commit) -> Iterator[tuple
         if (part := _of_partials(reader)) is not None:
             read = reads(_layout(reader, folder / ref.path), manifest.facts, manifest.facts.get(LAYOUT))
             reader = StateReader(folder, manifest, Adapters({part: read}, read.generation))
+        elif reader.stored(SESSIONS) is not None and AGGREGATES in manifest.facts:
+            of_sessions = reads_sessions(_sessions(reader, folder / ref.path), manifest.facts, manifest.facts[LAYOUT])
+            reader = StateReader(folder, manifest, Adapters({SESSIONS: of_sessions}, of_sessions.generation))
         yield reader, folder / ref.path
 
 
@@ -158,11 +163,25 @@ def _layout(reader: StateReader, path: CheckpointFolder) -> PartialLayout:
     part = _of_partials(reader)
     schema = None if part is None else reader.stored(part)
     assert schema is not None
+    return PartialLayout(plan=_plan(reader, path), keys=_keys(reader, schema))
+
+
+def _sessions(reader: StateReader, path: CheckpointFolder) -> SessionLayout:
+    """Return how a partition's sessions are kept, as far as their partials and keys go."""
+    schema = reader.stored(SESSIONS)
+    assert schema is not None
+    return SessionLayout(plan=_plan(reader, path), keys=_keys(reader, schema))
+
+
+def _plan(reader: StateReader, path: CheckpointFolder) -> AggregatePlan:
     try:
-        plan = AggregatePlan.read(reader.facts[AGGREGATES])
+        return AggregatePlan.read(reader.facts[AGGREGATES])
     except (KeyError, TypeError, ValueError) as why:
         raise CheckpointCorrupt(
             "its manifest does not say how slices are merged; a batch that changes it, written by this version, does",
             where=str(path),
         ) from why
-    return PartialLayout(plan=plan, keys=pa.schema([schema.field(name) for name in reader.manifest.keys]))
+
+
+def _keys(reader: StateReader, schema: pa.Schema) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in reader.manifest.keys])

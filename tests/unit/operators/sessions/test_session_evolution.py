@@ -9,9 +9,14 @@ import pytest
 from session_disk import KEYS, SessionDisk
 
 from penstock import agg, micros
+from penstock.checkpoint.log.entries import Commit, ManifestRef
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.specs.session_windows import Session, SessionWindow
 from penstock.operators.protocol import MAIN
+from penstock.operators.sessions.session_layout import SESSIONS
+from penstock.runtime.inspect.state_reader import readers
+from penstock.state.full_compaction import live_rows
 from penstock.windows import drop_late
 
 GAP = 10
@@ -99,3 +104,21 @@ def test_other_keys_are_refused(tmp_path: Path) -> None:
     (refused,) = now.evolved(was.layout_name, ["k"], was.tables[MAIN]).refused
     assert refused == "its keys were [k string] and are [k int64]"
     assert was.evolved("rows", KEYS.names, KEYS).refused
+
+
+def test_others_read_the_aggregates_as_they_are_now(tmp_path: Path) -> None:
+    """docs/compatibility.md: state that is read without the job's code has what the job reads of it."""
+    disk = SessionDisk(ONCE, {"n": agg.count(), "low": agg.min("v")}, tmp_path)
+    disk.batch([rows_at((0, 4), (500, 6))], late=None, close=None)
+    disk.become(ONCE, {"n": agg.count(), "total": agg.sum("v")})
+    disk.batch([rows_at((5, 3))], late=None, close=None)
+    disk.become(ONCE, {"n": agg.count(), "low": agg.min("v")})
+    disk.batch([rows_at((8, 2))], late=None, close=None)
+    refs = {"0": ManifestRef(**disk.refs[0])}
+    ((reader, _),) = readers(LocalFolder(tmp_path), "s", Commit.model_construct(state={"s": refs}))
+    (table,) = live_rows(reader, SESSIONS, disk.step.parts)
+    shown = [{name: row[name] for name in disk.step.tables[MAIN].names} for row in table.to_pylist()]
+    assert shown == disk.sessions()
+    (low,) = {*disk.step.tables[MAIN].names} - {"k", "session_start", "session_end", "_rows"}
+    assert sorted((row["_rows"], row[low]) for row in shown if row["_rows"] > 1) == [(3, 2)]
+    assert [row[low] for row in shown if row["_rows"] == 1] == [None]
