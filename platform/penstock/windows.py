@@ -4,6 +4,7 @@ from penstock.graph.batch_window import BatchWindow
 from penstock.graph.policies import LatenessRule
 from penstock.graph.specs.global_windows import GlobalWindow
 from penstock.graph.specs.session_windows import Session
+from penstock.graph.specs.tuple_windows import Time, TupleWindow
 from penstock.graph.window_functions import WindowView
 from penstock.graph.windows import Cumulative, Sliding, TimeWindow, Tumbling, drop_late, late_to
 
@@ -14,8 +15,10 @@ __all__ = [
     "LatenessRule",
     "Session",
     "Sliding",
+    "Time",
     "TimeWindow",
     "Tumbling",
+    "TupleWindow",
     "WindowView",
     "drop_late",
     "late_to",

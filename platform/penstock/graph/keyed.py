@@ -13,6 +13,7 @@ from penstock.graph.specs.join_as_of import AsOfMethods
 from penstock.graph.specs.session_windows import SessionWindows
 from penstock.graph.specs.state_functions import StateFunctionMethods
 from penstock.graph.specs.time_windows import TimeWindows, WindowedStream
+from penstock.graph.specs.tuple_windows import TupleWindow, WindowedTuples
 from penstock.graph.stateful import Stream
 from penstock.graph.windowed import WindowMethods
 from penstock.graph.windows import EventWindow
@@ -34,7 +35,7 @@ class StatefulSteps(
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
-    windowed = (_EventWindows, GlobalWindowStream, BatchWindowedStream)
+    windowed = (_EventWindows, GlobalWindowStream, BatchWindowedStream, WindowedTuples)
 
     @overload
     def window(self, name: str, spec: EventWindow, *, partitions: int | None = None) -> WindowedStream[Stream]: ...
@@ -42,6 +43,8 @@ class StatefulSteps(
     def window(self, name: str, spec: GlobalWindow, *, partitions: int | None = None) -> GlobalWindowStream[Stream]: ...
     @overload
     def window(self, name: str, spec: BatchWindow, *, partitions: int | None = None) -> BatchWindowedStream[Stream]: ...
+    @overload
+    def window(self, name: str, spec: TupleWindow, *, partitions: int | None = None) -> WindowedTuples[Stream]: ...
     def window(self, name: str, spec: Any, *, partitions: int | None = None) -> Any:
         """Cut each key's rows into windows; the step's state lives under `name`.
 

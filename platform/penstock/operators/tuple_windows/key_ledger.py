@@ -1,0 +1,81 @@
+"""Keep for each key of windows of rows its last end and its last row, and forget keys whose TTL is over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.columns import integers
+from penstock.operators.functions.key_timeouts import NONE, behind
+from penstock.operators.protocol import StateView, StepFacts
+from penstock.operators.tuple_windows.tuple_layout import FIRED, IDLE, KEYS, SEEN, TupleLayout, micros
+from penstock.state.keys import Bools, Ints
+from penstock.state.row_layout import DELETED, GROUP, HASH
+
+__all__ = ["KeyLedger"]
+
+_UTC = pa.timestamp("us", tz="UTC")
+
+
+class KeyLedger:
+    """The keys of a batch, in the order of their hashes.
+
+    `fired` is the end of the last round before the batch, and `seen` the batch time of the last row, NONE for neither.
+    `over` are the keys whose TTL is over, and `looked_at` those of which an index entry is due.
+    """
+
+    def __init__(self, layout: TupleLayout, state: StateView, facts: StepFacts, keys: pa.Table) -> None:
+        self.layout, self.facts, self.keys = layout, facts, keys
+        n = keys.num_rows
+        self.had = np.zeros(n, dtype=np.bool_)
+        self.fired = np.full(n, NONE, dtype=np.int64)
+        self.seen = np.full(n, NONE, dtype=np.int64)
+        self.touched = np.zeros(n, dtype=np.bool_)
+        self.looked_at = np.zeros(n, dtype=np.bool_)
+        if self._kept:
+            schema = pa.schema([(FIRED, _UTC), (SEEN, _UTC)])
+            self.had, table = state.lookup(KEYS, integers(keys, HASH), keys, schema=schema)
+            self.fired, self.seen = (micros(table, name, null=NONE).copy() for name in schema.names)
+        self.floors: dict[str, int] = {}
+
+    @property
+    def _kept(self) -> bool:
+        return self.layout.counts_in_event_time or self.layout.idle is not None
+
+    def touch(self, ids: Ints) -> None:
+        """Mark the keys that rows came for, or of which rows no longer wait."""
+        self.touched[ids] = True
+
+    def look_at(self, ids: Ints) -> None:
+        """Mark the keys of which an index entry is due."""
+        self.looked_at[ids] = True
+        if len(ids):
+            self.floors[IDLE] = behind(self.facts.time)
+
+    @property
+    def over(self) -> Bools:
+        """Return the keys whose last row came longer ago than the TTL, strictly."""
+        if self.layout.idle is None:
+            return np.zeros(len(self.had), dtype=np.bool_)
+        return self.looked_at & ~self.touched & self.had & (self.seen < self.facts.time - self.layout.idle)
+
+    def written(self, ends: Ints | None) -> dict[str, pa.Table]:
+        """Return the rows to add; `ends` are those of the last rounds of the batch."""
+        if not self._kept:
+            return {}
+        over, idle = self.over, self.layout.idle
+        fired = self.fired if ends is None else np.maximum(self.fired, ends)
+        seen = np.where(self.touched, self.facts.time, self.seen)
+        write = over | (fired > self.fired) | (self.touched & (idle is not None))
+        at = np.flatnonzero(write)
+        own = {
+            GROUP: np.zeros(len(at), dtype=np.int64),
+            FIRED: pa.array(fired[at], mask=fired[at] == NONE),
+            SEEN: pa.array(seen[at], mask=seen[at] == NONE),
+            DELETED: over[at],
+        }
+        made = {KEYS: self.layout.stored(KEYS, self.keys.take(pa.array(at)), **own)}
+        if idle is not None:
+            again = np.flatnonzero(~over & ((self.touched & ~self.had) | self.looked_at) & (self.touched | self.had))
+            made[IDLE] = self.layout.entries(seen[again] + idle + 1, self.keys.take(pa.array(again)))
+        return made
