@@ -93,6 +93,8 @@ TABLE = {
     "duplicates by keys elsewhere": _change(_DUPLICATES, "key columns are in another order", Cell.STEPS),
     "bounds narrower": _change(_JOINS, "`within` is narrower", Cell.ON),
     "bounds wider": _change(_JOINS, "`within` is wider on either end", Cell.STEPS),
+    "another kind of join": _change(_JOINS, "an inner join becomes an outer one", Cell.STEPS),
+    "an outer side less": _change(_JOINS, "a side of an outer join is outer no more", Cell.STEPS),
     "input column new": _change(_JOINS, "a column of an input is new", Cell.ON),
     "input column wider": _change(_JOINS, "a column of an input is wider", Cell.ON),
     "input column gone": _change(_JOINS, "a column of an input is removed", Cell.STEPS),

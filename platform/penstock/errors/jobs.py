@@ -40,6 +40,16 @@ class BadExpression(JobError):
     remedy = "Correct the expression at the line named."
 
 
+class KeyTypesDiffer(BadExpression):
+    """The streams that a step joins have keys of different types."""
+
+    code = "PEN-OPR-030"
+    remedy = (
+        "Cast the keys of one stream to the types of the other before the step, as in with_columns(id='CAST(id AS "
+        "STRING)'). Penstock casts no keys by itself, because equal keys need one hash."
+    )
+
+
 class UnknownName(JobError, LookupError):
     """A name refers to nothing in the job."""
 
@@ -89,6 +99,16 @@ class TableUnfit(JobError):
     remedy = (
         "Cast or rename the columns of the stream with select before the join, or give join_static a function that "
         "returns a DataFrame with the columns as they are wanted."
+    )
+
+
+class JoinUnbounded(JobError):
+    """A join of two streams has no bound in event time."""
+
+    code = "PEN-JOB-024"
+    remedy = (
+        "Give the join within=(minutes(-5), minutes(5)), the least and the greatest event time of the right row minus "
+        "that of the left row. Without bounds it would keep all rows of both streams."
     )
 
 

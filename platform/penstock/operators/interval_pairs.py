@@ -12,9 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.state.keys import Ints
+from penstock.state.keys import Bools, Ints
 
-__all__ = ["Moments", "number_in_key", "pairs_within", "pieces", "row_bytes", "shifted", "slice_start", "slice_starts"]
+__all__ = [
+    "Moments",
+    "newest",
+    "number_in_key",
+    "numbered",
+    "pairs_within",
+    "pieces",
+    "row_bytes",
+    "shifted",
+    "slice_start",
+    "slice_starts",
+]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -109,3 +120,25 @@ def slice_starts(times: Ints, width: int) -> Ints:
 def slice_start(time: int, width: int) -> int:
     """Return the same for one time, which may be beyond the ends of time."""
     return min(max(time, _LEAST + width), _MOST - 1) // width * width
+
+
+def numbered(*columns: Ints) -> Ints:
+    """Return a number for each row, the same for rows that are equal in all columns; from 0, without gaps."""
+    order = np.lexsort(columns)
+    changes = np.zeros(len(order), dtype=np.bool_)
+    for column in columns:
+        changes[1:] |= column[order][1:] != column[order][:-1]
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order] = np.cumsum(changes)
+    return numbers
+
+
+def newest(ids: Ints, batches: Ints, numbers: Ints) -> Bools:
+    """Return which rows are the last of their key, batch and number, of those that stand there in order."""
+    codes = numbered(ids, batches, numbers)
+    order = np.argsort(codes, kind="stable")
+    last = np.ones(len(codes), dtype=np.bool_)
+    last[:-1] = codes[order][1:] != codes[order][:-1]
+    kept = np.empty(len(codes), dtype=np.bool_)
+    kept[order] = last
+    return kept

@@ -8,7 +8,9 @@ import pytest
 
 from penstock.operators.interval_pairs import (
     Moments,
+    newest,
     number_in_key,
+    numbered,
     pairs_within,
     pieces,
     row_bytes,
@@ -81,3 +83,13 @@ def test_a_row_has_the_bytes_of_its_text_and_a_mean_of_the_rest() -> None:
     sizes = row_bytes(table)
     assert (sizes[0] - sizes[1], sizes[1] - sizes[2]) == (100, 0)
     assert sizes[2] >= 8
+
+
+def test_the_newest_of_equal_places_stays() -> None:
+    """Rows of other keys, batches or numbers hide nothing; of none there is none."""
+    ids, batches, numbers = (np.array(column) for column in ([0, 1, 0, 0, 0], [3, 3, 3, 4, 3], [5, 5, 5, 5, 6]))
+    assert newest(ids, batches, numbers).tolist() == [False, True, True, True, True]
+    assert newest(ids[:0], batches[:0], numbers[:0]).tolist() == []
+    codes = numbered(ids, batches, numbers)
+    assert sorted(codes.tolist()) == [0, 0, 1, 2, 3]
+    assert codes[0] == codes[2]

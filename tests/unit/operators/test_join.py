@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from penstock import EveryBatches, Job, agg, seconds
-from penstock.errors import BadExpression, JobError, StateError, StepsChanged
+from penstock.errors import BadExpression, JobError, StepsChanged
 from penstock.graph.job import Stream
-from penstock.operators import join as operator
-from penstock.operators.join import JoinStep
-from penstock.operators.protocol import HASHED, MAIN, TIME, StepFacts
-from penstock.operators.whole_rows import WholeRows
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.state import read
-from penstock.state.writer import Change
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
@@ -285,92 +279,6 @@ def test_downstream_of_a_window_and_before_one_no_row_is_late(tmp_path: Path) ->
     assert outputs[0] == outputs[1]
 
 
-def test_pairs_come_by_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key of many rows is never held as pairs all at once, and the pieces are those pairs in order."""
-    keys, n = pa.schema([("id", pa.string())]), 300
-    step = _step(keys)
-    monkeypatch.setattr(operator, "_MOST_PAIRS", 1_000)
-    emitted = [made for made in _run(step, n) if isinstance(made, operator.Emit)]
-    assert [made.rows.num_rows for made in emitted] == [1_000] * 90
-    pairs = [pair for made in emitted for pair in zip(*(made.rows[c].to_pylist() for c in "xy"), strict=True)]
-    assert pairs == [(a, b) for b in range(n) for a in range(n)]
-
-
-def test_pieces_are_cut_by_the_bytes_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs of a long row make many pieces, though the mean row is short."""
-    keys = pa.schema([("id", pa.string())])
-    sides = [WholeRows(visible=pa.schema([*keys, (name, pa.string())]), keys=keys) for name in "xy"]
-    step = JoinStep(name="pairs", inputs=tuple(sides), earliest=0, latest=0)
-    monkeypatch.setattr(operator, "_MOST_BYTES", 100_000)
-    emitted = [made for made in _run(step, 40, {"x": ["x" * 20_000] + ["x"] * 39}) if isinstance(made, operator.Emit)]
-    assert sum(made.rows.num_rows for made in emitted) == 40 * 40
-    assert max(made.rows.nbytes for made in emitted) < 150_000
-
-
-def test_rows_of_each_input_are_kept_by_how_long_they_are_of_use() -> None:
-    """Left rows for a day behind the watermark, right ones for no time: their slices are of other widths."""
-    day = 24 * 3_600_000_000
-    step = replace(_step(pa.schema([("id", pa.string())])), earliest=0, latest=day)
-    (change,) = [made for made in _run(step, 1) if isinstance(made, Change)]
-    assert change.facts == {"slices": {"left": day // 8, "right": 1_000_000}}
-
-
-def test_bounds_are_known_to_wider_ones_where_every_row_was_forgotten_at_once() -> None:
-    """F51: nothing is kept of the batch, and wider bounds would miss a row of it."""
-    step = replace(_step(pa.schema([("id", pa.string())])), earliest=-10_000_000, latest=-5_000_000)
-    (change,) = [made for made in _run(step, 1, watermark=1_000_000) if isinstance(made, Change)]
-    assert set(change.append) == {"right"}
-    step = replace(step, earliest=5_000_000, latest=10_000_000)
-    (change,) = [made for made in _run(step, 1, watermark=20_000_000) if isinstance(made, Change)]
-    assert (change.append, change.facts is not None) == ({}, True)
-
-
-def test_a_column_that_moved_to_the_other_input_is_gone() -> None:
-    """Restores from tables compare each input by itself, as a restart does."""
-    step = _step(pa.schema([("id", pa.string())]))
-    turned = replace(step, inputs=step.inputs[::-1])
-    stored = step.tables[MAIN]
-    assert step.evolved(step.layout_name, ["id"], stored).refused == ()
-    assert any("x" in words for words in turned.evolved(step.layout_name, ["id"], stored).refused)
-
-
-def _step(keys: pa.Schema) -> JoinStep:
-    sides = [WholeRows(visible=pa.schema([*keys, (name, pa.int64())]), keys=keys) for name in "xy"]
-    return JoinStep(name="pairs", inputs=tuple(sides), earliest=-5_000_000, latest=5_000_000)
-
-
-class _NoState:
-    facts: Mapping[str, Any] = {}
-
-    def rows_of(self, _part: str, _hashes: Any, _keys: Any, groups: tuple[int, int], *, schema: pa.Schema) -> Any:
-        assert all(-(2**63) <= group < 2**63 for group in groups)
-        return pa.array([], pa.int64()).to_numpy(), schema.empty_table()
-
-    def first_group(self, *_: Any) -> None:
-        return None
-
-
-def _run(
-    step: JoinStep,
-    n: int,
-    values: Mapping[str, Sequence[Any]] | None = None,
-    watermark: int | None = None,
-    times: Sequence[int] | None = None,
-) -> list[Any]:
-    inputs = []
-    for side, rows in enumerate(step.inputs):
-        columns: dict[str, Any] = {field.name: [0] * n for field in rows.sent}
-        columns |= {
-            "id": ["a"] * n,
-            TIME: [0] * n if times is None else times,
-            "xy"[side]: (values or {}).get("xy"[side], range(n) if values is None else ["y"] * n),
-            "_penstock_position": range(n),
-            "_penstock_place": [side] * n,
-        }
-        inputs.append([pa.table(columns, schema=rows.sent)])
-    return list(step.run(_NoState(), inputs, StepFacts(batch=0, time=0, watermark=watermark)))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("start", [{"batch": 1}, {"saved": "early"}, {"snapshot": "0"}, {"partitions": 3}], ids=str)
 def test_a_restore_brings_back_what_was_held(tmp_path: Path, start: dict[str, Any]) -> None:
     """From segments, a savepoint and a data checkpoint: the rows that are read again find the same partners."""
@@ -422,41 +330,6 @@ def test_a_changed_job_resumes_where_its_state_fits(tmp_path: Path, change: dict
         h.restart(job)
         expected = [(1, 7)] if "within" in change else [(0, 7), (1, 7)]
         assert pairs(h.batch({"b": [y("a", 7, 5)]})["out"]) == expected
-
-
-def test_state_made_anew_has_rows_that_may_match() -> None:
-    """A row without its side or time is refused, and one that the watermark has passed is left out."""
-    step = _step(pa.schema([("id", pa.string())]))
-    moment = StepFacts(batch=0, time=0, watermark=10_000_000)
-
-    def table(*given: tuple[str | None, int | None]) -> dict[str, pa.Table]:
-        rows = [
-            {"id": "a", "_side": side, "_event_time": t, "_batch": 0, "_number": 0, "x": 1, "y": 2, HASHED: 7}
-            for side, t in given
-        ]
-        return {MAIN: pa.Table.from_pylist(rows, schema=pa.schema([*step.tables[MAIN], (HASHED, pa.int64())]))}
-
-    made = step.rebuilt(table(("left", 5_000_000), ("right", 4_999_999), ("right", 6_000_000)), moment).change.append
-    assert {part: rows.num_rows for part, rows in made.items()} == {"left": 1, "right": 1}
-    assert made["left"]["_group"].to_pylist() == [5_000_000]
-    with pytest.raises(StateError, match="1 rows without _event_time"):
-        step.rebuilt(table(("left", None)), moment)
-    with pytest.raises(StateError, match="_side 'middle'"):
-        step.rebuilt(table(("middle", 5)), moment)
-
-
-@pytest.mark.parametrize("watermark", [None, -(2**63), 2**63 - 2])
-def test_the_widest_bounds_are_no_overflow(watermark: int | None) -> None:
-    """They reach to the ends of time, from rows that are there; groups that the state is asked for have 64 bits."""
-    keys = pa.schema([("id", pa.string())])
-    sides = _step(keys).inputs
-    step = JoinStep(name="pairs", inputs=sides, earliest=-(2**63) + 1, latest=2**63 - 1)
-    times = [-(2**62), 0, 2**62 - 1]
-    made = _run(step, 3, watermark=watermark, times=times)
-    assert [emit.rows.num_rows for emit in made if isinstance(emit, operator.Emit)] == [9]
-    (change,) = [change for change in made if isinstance(change, Change)]
-    kept = [group for rows in change.append.values() for group in rows["_group"].to_pylist()]
-    assert all(-(2**63) <= group < 2**63 for group in kept)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from penstock.errors import BadExpression, JobError, UnknownName
+from penstock.errors import BadExpression, JobError, KeyTypesDiffer, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.graph.join_static import StaticJoinNode
 from penstock.graph.nodes import Node, SideNode, SourceNode
@@ -190,9 +190,9 @@ class StatefulInputs:
         """Return the key columns under the names of the first input; those of one key have one type in all inputs."""
         named = pa.schema([field.with_name(name) for field, name in zip(keys, step.keys[0], strict=True)])
         if len(step.inputs) > 1 and self._keys.setdefault(step.name, named) != named:
-            raise BadExpression(
-                f"the keys of the streams that step {step.name!r} reads have other types: "
-                f"{self._keys[step.name].types} and {named.types}",
+            known = (", ".join(f"{field.name} {field.type}" for field in of) for of in (self._keys[step.name], named))
+            raise KeyTypesDiffer(
+                f"the keys of the streams that step {step.name!r} reads have other types: {' and '.join(known)}",
                 where=str(step.site),
             )
         return named

@@ -68,6 +68,7 @@ def make_job(
     right: tuple[str, ...] = ("user", "v AS w"),
     trigger: int = 100,
     evict: int = 100,
+    how: str = "inner",
 ) -> Job:
     """Return a job whose steps are what the first letters of their names say.
 
@@ -89,7 +90,7 @@ def make_job(
             made = orders.deduplicate(step, by=duplicates, within=seconds(within[1]))
         elif step.startswith("j"):
             bounds = (seconds(within[0]), seconds(within[1]))
-            made = orders.select(*left).join(step, orders.select(*right), on=["user"], within=bounds)
+            made = orders.select(*left).join(step, orders.select(*right), on=["user"], within=bounds, how=how)
         elif step.startswith("g"):
             whole = GlobalWindow().trigger(Every(count(trigger)))
             whole = whole.evict(KeepLast(evict)) if evict else whole
@@ -147,6 +148,8 @@ CASES = {
     "duplicates by keys elsewhere": Case({"duplicates": ("t", "user")}, DUPLICATES),
     "bounds narrower": Case({"within": (-50, 50)}, JOINS),
     "bounds wider": Case({"within": (-100, 101)}, JOINS),
+    "another kind of join": Case({"how": "left"}, JOINS),
+    "an outer side less": Case({"how": "left"}, {**JOINS, "how": "full"}),
     "input column new": Case({"right": ("user", "v AS w", "v + 1 AS more")}, JOINS),
     "input column wider": Case({"left": ("user", "CAST(v AS BIGINT) AS v")}, JOINS),
     "input column gone": Case({"left": ("user",)}, JOINS),
