@@ -6,7 +6,12 @@ Nulls are left out, as in Spark; an aggregate over nulls only is null, a count o
 
 from __future__ import annotations
 
-from penstock.graph.aggregates import MOST_ITEMS, Aggregate, AggregateKind
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from penstock.graph.aggregates import MOST_ITEMS, Aggregate, AggregateKind, CustomFunctions
+from penstock.graph.declarations import checked_function, checked_text
 from penstock.graph.source_location import job_error
 
 __all__ = [
@@ -15,6 +20,7 @@ __all__ = [
     "collect",
     "count",
     "count_distinct",
+    "custom",
     "first",
     "last",
     "max",
@@ -140,6 +146,50 @@ def top_k(expression: str, k: int, *, by: str) -> Aggregate:
             raise job_error(f"agg.top_k needs a column or an expression, not {written!r}")
     read = f"named_struct('by', {by}, 'value', {expression})"
     return Aggregate(AggregateKind.TOP_K, read, size=size, shown=f"{expression}, {size}, by={by}")
+
+
+def custom(
+    *,
+    zero: Any,
+    add: Callable[[Any, Any], Any],
+    merge: Callable[[Any, Any], Any],
+    result: Callable[[Any], Any],
+    subtract: Callable[[Any, Any], Any] | None = None,
+    input: str,
+    state: str,
+    output: str,
+) -> Aggregate:
+    """Aggregate by functions over plain Python values, called once for each value and once for each merge.
+
+    Rows may be merged in any order and grouping, so `merge` must be associative and commutative, and `zero` neutral.
+    Values that are null are left out. An aggregate over nulls only is `result(zero)`. Python is called for each row:
+    prefer another aggregate where there is one. The state knows it by its column and `input`.
+
+    Args:
+        zero: The state of no values, or a function that returns it. A list or dict is copied each time.
+        add: `add(state, value)` returns the state with one value more.
+        merge: `merge(a, b)` returns the state of the values of both.
+        result: `result(state)` returns the value of the column.
+        subtract: `subtract(a, b)` undoes `merge(a, b)` exactly. Sliding windows then subtract what leaves. With
+            `python -X dev` each subtraction is checked, and NotAnInverse stops the job.
+        input: A column or a Spark SQL expression.
+        state: Spark DDL such as "n long, total double". State of one column is that value, of several a dict.
+        output: The Spark type of the result, such as "double".
+    """
+    named = {"add": add, "merge": merge, "result": result, **({} if subtract is None else {"subtract": subtract})}
+    for name, fn in named.items():
+        checked_function(fn, f"{name}= of agg.custom")
+    functions = CustomFunctions(
+        zero=zero,
+        add=add,
+        merge=merge,
+        result=result,
+        subtract=subtract,
+        state=checked_text(state, "state", "agg.custom"),
+        output=checked_text(output, "output", "agg.custom"),
+        checked=sys.flags.dev_mode,
+    )
+    return Aggregate(AggregateKind.CUSTOM, input, custom=functions)
 
 
 def _whole(size: int, what: str) -> int:

@@ -135,3 +135,50 @@ def test_output_that_no_window_can_have_is_refused(
     rows.key_by("user").window("w", window).apply(Visits(), output=output).write("out", MemorySink())
     with pytest.raises(error, match=match), Harness(job, tmp_path) as h:
         h.batch({})
+
+
+def spread(state: dict[str, int | None], value: int) -> dict[str, int | None]:
+    low, high = state["low"], state["high"]
+    return {"low": value if low is None else min(low, value), "high": value if high is None else max(high, value)}
+
+
+def wider(a: dict[str, int | None], b: dict[str, int | None]) -> dict[str, int | None]:
+    for value in b.values():
+        a = a if value is None else spread(a, value)
+    return a
+
+
+def test_custom_aggregates_go_through_a_restart_and_other_partitions(tmp_path: Path) -> None:
+    """3.3: the state of several columns is a dict, that of one its value; both are Spark DDL."""
+
+    def job_of(partitions: int) -> Job:
+        job = Job("spreads", partitions=partitions)
+        rows = job.source("rows", MemorySource(SCHEMA), event_time="t", max_out_of_order=seconds(0))
+        width = agg.custom(
+            zero={"low": None, "high": None},
+            add=spread,
+            merge=wider,
+            result=lambda state: float(state["high"] - state["low"]),
+            input="shop",
+            state="low int, high int",
+            output="double",
+        )
+        names = agg.custom(
+            zero=list,
+            add=lambda state, value: [*state, value],
+            merge=lambda a, b: a + b,
+            result=lambda state: "".join(sorted(state)),
+            input="tags[0].name",
+            state="names array<string>",
+            output="string",
+        )
+        windows = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+        windows.aggregate(width=width, names=names, n=agg.count()).write("out", MemorySink())
+        return job
+
+    with Harness(job_of(2), tmp_path) as h:
+        h.batch({"rows": [row("a", 5, "x", shop=3), row("b", 6, "y")]})
+        h.restore(partitions=3, job=job_of(3))
+        h.batch({"rows": [row("a", 7, "w", shop=9)]})
+        rows = h.batch(watermark=20)["out"]
+    assert {r["user"]: (r["width"], r["names"], r["n"]) for r in rows} == {"a": (6.0, "wx", 2), "b": (0.0, "y", 1)}

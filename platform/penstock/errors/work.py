@@ -118,6 +118,16 @@ class WrongWindowOutput(WrongOutput):
     )
 
 
+class NotAnInverse(UserFunctionError, ValueError):
+    """The subtract of a custom aggregate does not undo its merge."""
+
+    code = "PEN-OPR-029"
+    remedy = (
+        "Correct subtract, or leave it out: windows are then made without an inverse. Sums of floats have none. "
+        "Nothing was committed, and the batch is re-run."
+    )
+
+
 class EventTimeMissing(WrongOutput):
     """A vectorised function emitted a row without event time to an event-time step."""
 

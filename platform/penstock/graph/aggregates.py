@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from penstock.graph.source_location import job_error
 
-__all__ = ["EVERY_ROW", "MOST_ITEMS", "Aggregate", "AggregateKind"]
+__all__ = ["EVERY_ROW", "MOST_ITEMS", "Aggregate", "AggregateKind", "CustomFunctions"]
 
 MOST_ITEMS = 1_000_000
 """The greatest limit of what keeps rows of a window one by one."""
@@ -32,8 +35,30 @@ class AggregateKind(Enum):
     APPROX_QUANTILE = "approx_quantile"
     COLLECT = "collect"
     TOP_K = "top_k"
+    CUSTOM = "custom"
     ROWS = "rows"
     """All rows, for a function over windows. No job names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomFunctions:
+    """The functions of CUSTOM, and the DDL of its state and its result.
+
+    `checked`: whether each subtraction is checked to undo a merge.
+    """
+
+    zero: Any
+    add: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any]
+    subtract: Callable[[Any, Any], Any] | None
+    state: str
+    output: str
+    checked: bool = False
+
+    def start(self) -> Any:
+        """Return the state of no values, a new one each time."""
+        return self.zero() if callable(self.zero) else deepcopy(self.zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,7 @@ class Aggregate:
     share: float | None = None
     size: int | None = None
     shown: str | None = None
+    custom: CustomFunctions | None = None
 
     def __str__(self) -> str:
         """Return it as `explain` says it."""
@@ -58,9 +84,13 @@ class Aggregate:
         share = "" if self.share is None else f", {self.share:g}"
         return f"{self.kind.value}({self.expression or ''}{share})"
 
-    @property
-    def label(self) -> str | None:
-        """Return what tells its partials from those of others of its kind; the greatest 3 are not those of 5."""
+    def label(self, name: str) -> str | None:
+        """Return what tells its partials from those of others of its kind; the greatest 3 are not those of 5.
+
+        `name` is its column, by which one of functions is known: those have no name that stays.
+        """
+        if self.kind is AggregateKind.CUSTOM:
+            return f"{self.expression}, {name}"
         if self.kind is AggregateKind.ROWS:
             return str(self.kind.value)
         return f"{self.expression}, {self.size}" if self.kind is AggregateKind.TOP_K else self.expression

@@ -48,6 +48,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "collect": ("items",),
     "top_k": ("top",),
     "rows": ("kept",),
+    "custom": ("custom",),
     "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
     "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
 }

@@ -9,7 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.graph.aggregates import Aggregate, AggregateKind
+from penstock.errors import UserFunctionError
+from penstock.graph.aggregates import Aggregate, AggregateKind, CustomFunctions
 from penstock.operators.aggregates import results
 from penstock.operators.aggregates.cells import (
     DIGITS,
@@ -24,6 +25,7 @@ from penstock.operators.aggregates.cells import (
     ValueCount,
     as_arrow,
 )
+from penstock.operators.aggregates.custom import Custom, CustomTypes, computed, custom_types
 from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.items import Items, TopItems, all_nullable, values_of_items
@@ -46,7 +48,7 @@ AGGREGATES = "aggregates"
 
 ROWS = "_rows"
 """The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
-_Invertible = ValueCount | IntegerSum | DecimalSum | Tally
+_Invertible = ValueCount | IntegerSum | DecimalSum | Tally | Custom
 _CELLS: Mapping[str, Callable[[tuple[str, ...], str, pa.DataType], Cell]] = {
     "count": ValueCount,
     "integer": IntegerSum,
@@ -90,18 +92,25 @@ class BoundAggregate:
     size: int | None = None
     label: str | None = None
     """The expression, with what else tells its partials apart."""
+    custom: CustomFunctions | None = None
+    kept: pa.DataType | None = None
+    """The type of the state of CUSTOM."""
     shown: str = ""
 
     @property
     def exact_inverse(self) -> bool:
         """Return whether rows can leave without a trace (SEMANTICS 3.3): counts, tallies, exact sums."""
         exact = self.given is not None and not pa.types.is_floating(self.given)
+        if self.custom is not None:
+            return self.custom.subtract is not None
         return self.kind in _TALLIED or (self.kind is AggregateKind.SUM and exact)
 
     def compute(self, partials: Partials) -> pa.Array:
         """Compute the results, one a group."""
         columns = [partials[column] for column in self.columns]
         label = f"{self.name} = {self.shown}"
+        if self.custom is not None:
+            return computed(columns[0], self.result, self.custom, label)
         if self.size is not None:
             top = self.kind is AggregateKind.TOP_K
             return values_of_items(columns[0], self.result, self.size, top=top, what=label)
@@ -158,6 +167,8 @@ class AggregatePlan:
         aggregates: dict[str, Aggregate] = {}
         types: dict[str, pa.DataType | None] = {}
         for name, kind, expression, text, *sizes in described:
+            if kind == AggregateKind.CUSTOM.value:
+                raise UserFunctionError(f"only the job has the functions that merge the state of aggregate {name!r}")
             size = int(sizes[0]) if sizes and sizes[0] is not None else None
             aggregates[str(name)] = Aggregate(AggregateKind(kind), expression, size=size)
             types[str(name)] = _type_of(text)
@@ -256,7 +267,11 @@ class _Planner:
         return AggregatePlan(aggregates=bound, cells=cells, fields=fields)
 
     def _bind(self, name: str, aggregate: Aggregate, input_type: pa.DataType | None) -> BoundAggregate:
-        result = results.result_type(aggregate.kind, input_type, what=f"{name} = {aggregate}")
+        what, types = f"{name} = {aggregate}", None
+        if aggregate.custom is not None:
+            types = custom_types(aggregate.custom, what)
+        result = results.result_type(aggregate.kind, input_type, what=what) if types is None else types.result
+        label = aggregate.label(name)
         source = None if aggregate.expression is None else self._input(aggregate.expression)
         return BoundAggregate(
             name=name,
@@ -267,9 +282,13 @@ class _Planner:
             result=result,
             share=aggregate.share,
             size=aggregate.size,
-            label=aggregate.label,
+            label=label,
+            custom=aggregate.custom,
+            kept=None if types is None else types.state,
             shown=str(aggregate),
-            columns=(ROWS,) if source is None else self._columns(aggregate, source, input_type, result),
+            columns=(ROWS,)
+            if source is None
+            else self._columns(aggregate, source, input_type, result, label or "", types, what),
         )
 
     def _input(self, expression: str) -> str:
@@ -281,12 +300,22 @@ class _Planner:
         return column
 
     def _columns(
-        self, aggregate: Aggregate, source: str, input_type: pa.DataType, result: pa.DataType
+        self,
+        aggregate: Aggregate,
+        source: str,
+        input_type: pa.DataType,
+        result: pa.DataType,
+        label: str,
+        types: CustomTypes | None,
+        what: str,
     ) -> tuple[str, ...]:
         """Return the partials that an aggregate needs, and add the missing cells."""
         kind = aggregate.kind
         cell = cell_of(kind, str(result))
-        names = tuple(partial_name(part, aggregate.label or "") for part in PARTS[cell])
+        names = tuple(partial_name(part, label) for part in PARTS[cell])
+        if aggregate.custom is not None and types is not None:
+            self.cells[*names, source] = Custom(names, source, types.state, aggregate.custom, what)
+            return names
         if aggregate.size is not None:
             self._keep_items(aggregate, TopItems if kind is AggregateKind.TOP_K else Items, names, source, input_type)
             return names

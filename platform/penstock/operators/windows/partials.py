@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
+from penstock.operators.aggregates.custom import naming_keys
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.state.group_ranges import distinct
@@ -92,7 +93,8 @@ class PartialLayout:
         sign = None
         if signs is not None:
             sign = np.repeat(np.array(signs, dtype=np.int64), [delta.num_rows for delta in tables])
-        partials = self.plan.merge(self.plan.partials_of(table), grouping.ids, grouping.groups, sign)
+        with naming_keys(keys, grouping.first):
+            partials = self.plan.merge(self.plan.partials_of(table), grouping.ids, grouping.groups, sign)
         at = np.zeros(grouping.groups, dtype=np.int64) if slices is None else slices[grouping.first]
         return self.table_of(at, hashes, keys, grouping.first, partials)
 

@@ -22,6 +22,7 @@ from penstock.errors import StateError
 from penstock.graph.windows import PANE, REVISION
 from penstock.operators.aggregates import ROWS, AggregatePlan
 from penstock.operators.aggregates.cells import as_arrow
+from penstock.operators.aggregates.custom import Custom
 from penstock.operators.aggregates.edges import Edge
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.items import Items
@@ -198,7 +199,7 @@ class StoredPartials:
         for cell in self.layout.plan.cells:
             if wanted.name not in [f.name for f in cell.fields]:
                 continue
-            if isinstance(cell, Extreme | Items | LeastHashes | Tally):
+            if isinstance(cell, Custom | Extreme | Items | LeastHashes | Tally):
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
                 if wanted.name in [edge.column for edge in cell.inputs]:

@@ -18,6 +18,7 @@ from penstock.errors import JobError, StateError
 from penstock.graph.policies import Accumulation, Pane
 from penstock.graph.windows import Extent, TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan
+from penstock.operators.aggregates.custom import naming_keys
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import TIME, Due, Rebuilt, RowsOfBranch, StateView, Tally
@@ -174,7 +175,8 @@ def preaggregate(
     key_arrays = [column_array(table, column) for column in rows.keys.values()]
     hashes = integers(table, rows.hash_column)
     grouping = group_rows(key_arrays, hashes, slices)
-    partials = plan.reduce(inputs_of(rows, order, plan), grouping.ids, grouping.groups)
+    with naming_keys(key_arrays, grouping.first):
+        partials = plan.reduce(inputs_of(rows, order, plan), grouping.ids, grouping.groups)
     return layout.table_of(slices[grouping.first], hashes, key_arrays, grouping.first, partials)
 
 

@@ -39,7 +39,10 @@ _LAYOUT = re.compile(
 
 def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
     """Return each aggregate and the type of its result, in words. One that counts values has their type as well."""
-    results = (f"{a.result}{_OF}{a.given}" if a.kind in _OF_VALUES else str(a.result) for a in plan.aggregates)
+    kept = (a.given if a.kind in _OF_VALUES else a.kept for a in plan.aggregates)
+    results = (
+        f"{a.result}{_OF}{k}" if k is not None else str(a.result) for a, k in zip(plan.aggregates, kept, strict=True)
+    )
     names = (f"{a.kind.value}({plain_sql(a.label or '')})" for a in plan.aggregates)
     return list(zip(names, results, strict=True))
 

@@ -22,7 +22,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.sample(2, of="aggregates equal to S
 
 ROWS, GROUPS = 400, 12
 NAN, INF = float("nan"), float("inf")
-OTHERS = ("first", "last", "count_distinct", "approx_count_distinct", "approx_quantile", "collect", "top_k", "rows")
+OTHERS = (
+    "first",
+    "last",
+    "count_distinct",
+    "approx_count_distinct",
+    "approx_quantile",
+    "collect",
+    "top_k",
+    "rows",
+    "custom",
+)
 NUMBERS = [k for k in AggregateKind if k.value not in OTHERS]
 ORDERED = [AggregateKind.COUNT, AggregateKind.MIN, AggregateKind.MAX]
 START = datetime(2024, 2, 29, tzinfo=UTC)

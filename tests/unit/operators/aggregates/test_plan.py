@@ -22,7 +22,7 @@ from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
 from penstock.operators.aggregates.wide import Wide, group_sum
 from penstock.testing.model import WindowModel
 
-ITEMS = (AggregateKind.COLLECT, AggregateKind.TOP_K, AggregateKind.ROWS)
+ITEMS = (AggregateKind.COLLECT, AggregateKind.TOP_K, AggregateKind.ROWS, AggregateKind.CUSTOM)
 KINDS = [kind for kind in AggregateKind if kind not in ITEMS]
 ODD = [0.0, -0.0, 1e17, 1e17 + 16, -1e17, float("inf"), float("-inf"), float("nan"), 1e-300, 1.0]
 DOUBLES = st.one_of(st.sampled_from(ODD), st.floats(-1e6, 1e6))
