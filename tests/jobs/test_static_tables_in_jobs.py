@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,19 @@ def write(path: Path, *prices: tuple[str | None, int], **columns: Any) -> None:
     write_deltalake(str(path), table, mode="overwrite", schema_mode="overwrite")
 
 
-def priced(table: Any, *, refresh: Any = None, how: Any = "left", schema: str = "id string, n long") -> Job:
-    """Return a job that gives each row the prices of its key."""
+def priced(
+    table: Any,
+    *,
+    refresh: Any = None,
+    how: Any = "left",
+    schema: str = "id string, n long",
+    name: str = "prices",
+    columns: Sequence[str] = ("*",),
+) -> Job:
+    """Return a job that gives each row the prices of its key; `columns` are those of the source that it selects."""
     job = Job("priced", partitions=2)
-    rows = job.source("rows", MemorySource(schema))
-    rows.join_static(table, on=["id"], how=how, refresh=refresh, name="prices").write("out", MemorySink())
+    rows = job.source("rows", MemorySource(schema)).select(*columns)
+    rows.join_static(table, on=["id"], how=how, refresh=refresh, name=name).write("out", MemorySink())
     return job
 
 
@@ -50,6 +59,7 @@ def pairs(made: dict[str, list[dict[str, Any]]]) -> list[tuple[int, int | None]]
     return [(row["n"], row["price"]) for row in made["out"]]
 
 
+@pytest.mark.remedy("PEN-OPR-031")
 def test_a_batch_that_runs_again_has_the_version_that_it_had(tmp_path: Path) -> None:
     """Through a crash between Offsets and Commit while the table changes, and a restart; also where it was vacuumed."""
     path = tmp_path / "prices"
@@ -83,6 +93,8 @@ def test_a_batch_that_runs_again_has_the_version_that_it_had(tmp_path: Path) -> 
             h.restart()
         assert met.value.where is not None
         assert __file__ in met.value.where
+        # With another name the join begins with the newest version, also for the batch that is fixed.
+        assert pairs(h.restart(priced(str(path), refresh=OnNewVersion(), name="newest"))) == [(0, 5)]
 
 
 def test_a_version_is_taken_up_every_so_many_batches(tmp_path: Path) -> None:
@@ -153,6 +165,7 @@ def test_a_function_gives_the_rows(tmp_path: Path) -> None:
         assert pairs(h.batch(rows("a"))) == [(0, 3)]
 
 
+@pytest.mark.remedy("PEN-OPR-032")
 def test_a_version_that_does_not_fit_stops_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its batch is fixed: a column is gone or of another type, or the table is too large."""
     from penstock.runtime.spark import static_tables
@@ -166,21 +179,32 @@ def test_a_version_that_does_not_fit_stops_the_job(tmp_path: Path, monkeypatch: 
         write_deltalake(str(path), pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
         with pytest.raises(TableRefused, match="no column 'price'"):
             h.batch(rows("a"))
+        DeltaTable(str(path)).restore(1)
+        h.restart()
+        assert pairs(h.batch()) == [(0, 2)]
         write(path, ("a", 3))
         monkeypatch.setattr(static_tables, "_MOST_BYTES", 10)
         with pytest.raises(TableRefused, match="bytes, and a joined table may have 10"):
-            h.restart()
+            h.batch(rows("a"))
 
 
+@pytest.mark.remedy("PEN-JOB-025")
 @pytest.mark.parametrize(
-    ("schema", "words"),
+    ("schema", "words", "columns"),
     [
-        ("id long, n long", "key 'id' of join_static 'prices' is int64 in the stream and string in the table"),
-        ("id string, n long, Price long", "both have a column 'price'"),
+        (
+            "id long, n long",
+            "key 'id' of join_static 'prices' is int64 in the stream and string in the table",
+            ["string(id) AS id", "n"],
+        ),
+        ("id string, n long, Price long", "both have a column 'price'", ["id", "n", "Price AS paid"]),
     ],
+    ids=["another type", "a name twice"],
 )
-def test_a_table_that_does_not_fit_is_refused_by_name(tmp_path: Path, schema: str, words: str) -> None:
-    """When the job starts, at its line."""
+def test_a_table_that_does_not_fit_is_refused_by_name(
+    tmp_path: Path, schema: str, words: str, columns: list[str]
+) -> None:
+    """When the job starts, at its line; with the columns cast or renamed it runs."""
     write(tmp_path / "prices", ("a", 1))
     with (
         pytest.raises(TableUnfit, match=words) as met,
@@ -188,6 +212,8 @@ def test_a_table_that_does_not_fit_is_refused_by_name(tmp_path: Path, schema: st
     ):
         pass
     assert __file__ in str(met.value.where)
+    with Harness(priced(str(tmp_path / "prices"), schema=schema, columns=columns), tmp_path) as h:
+        assert pairs(h.batch({"rows": [{"id": None, "n": 0}]})) == [(0, None)]
 
 
 def test_explain_says_which_version_a_batch_uses(tmp_path: Path) -> None:

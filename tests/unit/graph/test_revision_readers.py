@@ -227,6 +227,23 @@ def test_a_table_by_keys_deletes_the_sessions_that_others_replace(spec, then, ke
     assert needs_retractions(step, job.graph().nodes) is taken_back
 
 
+@pytest.mark.remedy("PEN-JOB-023")
+@pytest.mark.parametrize(
+    "sink",
+    [TABLE, MemorySink(), Table("k", "window_end", "_revision")],
+    ids=["as emitted", "a sink that appends", "by revision"],
+)
+def test_a_refused_table_of_sessions_is_written_as_the_window_emits_them(sink) -> None:
+    """A select that lost _pane is refused; without it, into a sink that appends, or by revision, the job is taken."""
+    job, out = job_of(SESSIONS)
+    out.select("k", "window_end", "n").write("out", TABLE)
+    with pytest.raises(RetractionsLost):
+        job.graph()
+    job, out = job_of(SESSIONS)
+    out.write("out", sink)
+    assert [step.name for step in job.graph().steps]
+
+
 def test_a_table_by_the_start_of_a_session_is_refused() -> None:
     """2.6: a session may begin where one did that is forgotten, and would replace it."""
     job, out = job_of(SESSIONS)

@@ -36,6 +36,7 @@ class Kind(Enum):
     SELECT = "select"
     WITH_COLUMNS = "with_columns"
     CHECK = "check"
+    JOIN_STATIC = "join_static"
 
 
 class Compatibility(Enum):
