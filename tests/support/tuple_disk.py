@@ -28,7 +28,7 @@ from penstock.operators.protocol import (
     StepFacts,
     Tally,
 )
-from penstock.operators.tuple_windows.tuple_step import TupleStep, bind_side
+from penstock.operators.tuple_windows.tuple_step import bind_side, step_of
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.partition_state import PartitionState
 from penstock.runtime.tasks.staging import TaskFiles
@@ -120,7 +120,7 @@ class TupleDisk:
             inputs={name: pa.int64() for name in ("n", "v")},
         )
         self.side = bind_side(spec, bound)
-        self.step = TupleStep.of(spec, self.side, "s", None if function is None else OUTPUT)
+        self.step: Any = step_of(spec, self.side, "s", None if function is None else OUTPUT)
         self.root, self.partitions, self.hashes, self.zero = Path(root), partitions, hashes, zero
         self.refs: list[dict[str, Any] | None] = [None] * partitions
         self.batches = 0

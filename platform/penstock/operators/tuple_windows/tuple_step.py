@@ -32,6 +32,7 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
+from penstock.operators.tuple_windows.pane_step import PaneStep, has_panes
 from penstock.operators.tuple_windows.tuple_batch import TupleBatch
 from penstock.operators.tuple_windows.tuple_layout import (
     ARRIVED,
@@ -54,7 +55,7 @@ from penstock.state.parts import Part
 from penstock.state.row_layout import DELETED, GROUP, HASH
 from penstock.state.writer import Change
 
-__all__ = ["TupleStep", "bind", "bind_side"]
+__all__ = ["TupleStep", "bind", "bind_side", "step_of"]
 
 _UTC = pa.timestamp("us", tz="UTC")
 
@@ -64,11 +65,18 @@ def bind_side(spec: TupleWindows, side: BoundSide) -> TupleSide:
     return TupleSide.bind(spec, side)
 
 
-def bind(spec: TupleWindows, sides: Sequence[TupleSide], context: StepContext) -> TupleStep:
+def bind(spec: TupleWindows, sides: Sequence[TupleSide], context: StepContext) -> TupleStep | PaneStep:
     """Return the step; raises JobError for names that the state takes for itself, and for unfit DDL."""
     (side,) = sides
     returned = None if spec.function is None else output_schema(spec.function, context.name)
-    return TupleStep.of(spec, side, context.name, returned)
+    return step_of(spec, side, context.name, returned)
+
+
+def step_of(spec: TupleWindows, side: TupleSide, name: str, returned: pa.Schema | None) -> TupleStep | PaneStep:
+    """Return the step; `returned` are the columns that a function returns, None where there is none."""
+    if returned is None and has_panes(spec.window):
+        return PaneStep.of(side, name)
+    return TupleStep.of(spec, side, name, returned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

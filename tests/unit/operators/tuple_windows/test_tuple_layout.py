@@ -36,7 +36,7 @@ def test_another_window_or_key_is_refused_and_another_ttl_is_not(tmp_path: Path)
 
 def test_a_new_input_is_null_for_rows_that_are_there(tmp_path: Path) -> None:
     """F51: an aggregate of another column begins with the rows that come."""
-    window = TupleWindow(count(2), count(2), unbounded=True)
+    window = TupleWindow(count(2), micros(2), unbounded=True)
     first = TupleDisk(window, tmp_path, aggregates={"n": agg.sum("n")}).step
     second = TupleDisk(window, tmp_path, aggregates={"n": agg.sum("n"), "v": agg.sum("v")}).step
     assert second.evolved(first.layout_name, ["k"], first.layout.rows).accepted

@@ -159,15 +159,19 @@ def test_windows_of_event_time_do_not_depend_on_the_cuts(form: str, data: st.Dat
 def test_aggregates_are_those_of_the_rows_of_the_model(form: str, time: Time, data: st.DataObject) -> None:
     """3.3, 5: counts, sums, and the last row, over the rows that a function would get."""
     length, slide = FORMS[form]
-    event = time is Time.EVENT
-    window = TupleWindow(length, slide, time=time, unbounded=True)
+    event, ttl = time is Time.EVENT, micros(data.draw(st.sampled_from([3, 9, 500])))
+    window = TupleWindow(length, slide, time=time, ttl=ttl)
     batches = data.draw(runs(event=event))
     zero = batches[0][1] - 1
     aggregates = {"count": agg.count(), "total": agg.sum("n"), "all": agg.collect("n", limit=1000)}
     model = TupleModel(window, zero=zero)
     with tempfile.TemporaryDirectory() as root:
         disk = TupleDisk(window, Path(root), aggregates=aggregates, zero=zero)
-        for tasks, moment, watermark, _ in batches:
+        if isinstance(length, Duration) and isinstance(slide, Duration):
+            model.window = TupleWindow(length, slide, time=time, unbounded=True)
+        for tasks, moment, watermark, partitions in batches:
+            if partitions and disk.batches:
+                disk.rescale(partitions)
             made = disk.batch(tasks, time=moment, watermark=watermark).rows
             fired, _ = model.batch([row for task in tasks for row in task], time=moment, watermark=watermark)
             expected = [(f.key, len(f.current), sum(f.current), f.current) for f in fired]
