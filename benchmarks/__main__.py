@@ -12,6 +12,7 @@ from benchmarks import (
     beside_spark,
     burst,
     cluster,
+    counts,
     data_checkpoints,
     folders,
     harness,
@@ -25,6 +26,7 @@ from benchmarks import (
     restart,
     slides,
     steady,
+    two_streams,
 )
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
@@ -40,6 +42,8 @@ PROGRAMS = {
     "snapshots": data_checkpoints.run_data_checkpoints,
     "p6": beside_spark.run_p6,
     "session": beside_spark.run_session,
+    "join": two_streams.run_join,
+    "deduplicate": two_streams.run_deduplicate,
     "p10": replay.run_p10,
     "p11": beside_flink.run_p11,
     "p12": kafka_latency.run_p12,
@@ -51,6 +55,7 @@ PROGRAMS = {
     "harness": harness.run_harness,
     "kafka-sink": kafka_sink.run_kafka_sink,
     "folders": folders.run_folders,
+    "counts": counts.run_counts,
     "burst": burst.run_burst,
     "receiver": receiver.run_receiver,
     "inverse": inverse.run_inverse,

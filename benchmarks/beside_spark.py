@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["run_p1", "run_p2", "run_p6", "run_session", "scratch", "show"]
+__all__ = ["duel_of", "run_p1", "run_p2", "run_p6", "run_session", "scratch", "show"]
 
 COLUMNS = ("side", "batches", "median ms", "mean ms", "p90 ms", "rows a second")
 KEYS = 10_000
@@ -53,7 +53,7 @@ def run_p1(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 sliding = query(column, "60 seconds", "1 second")
                 job = sliding_job(column, root / "table")
                 what = f"{kind} sums, 100,000 rows a batch, {KEYS:,} keys"
-                sides = _duel(spark, given, root, job, sliding, discard, turns)
+                sides = duel_of(spark, given, root, job, sliding, discard, turns)
                 show(results, what, given.rows, sides)
                 results.claim(Claim(f"P1, {kind} sums, times Structured Streaming", sides.ratio, 8, "x"))
     return results.claims
@@ -69,7 +69,7 @@ def run_p2(spark: SparkSession, *, quick: bool) -> list[Claim]:
     )
     with report("P2 sliding windows, a million rows a batch") as results, scratch() as root:
         job = sliding_job("d", root / "table")
-        sides = _duel(spark, given, root, job, query("d", "60 seconds", "1 second"), discard, turns)
+        sides = duel_of(spark, given, root, job, query("d", "60 seconds", "1 second"), discard, turns)
         show(results, f"double sums, 1,000,000 rows a batch, {KEYS:,} keys", given.rows, sides)
         results.claim(Claim("P2, times Structured Streaming", sides.ratio, 40, "x"))
         return results.claims
@@ -87,7 +87,7 @@ def run_p6(spark: SparkSession, *, quick: bool) -> list[Claim]:
             given = Input(rows=rows, keys=KEYS, step=10_000_000)
             with scratch() as root:
                 job = tumbling_job("d", root / "ours")
-                sides = _duel(spark, given, root, job, query("d", "10 seconds"), to_delta(root / "peers"), turns)
+                sides = duel_of(spark, given, root, job, query("d", "10 seconds"), to_delta(root / "peers"), turns)
                 what = f"{rows:,} rows a batch"
                 show(results, what, given.rows, sides)
                 outside = statistics.median(batch.outside for batch in sides.batches)
@@ -109,13 +109,13 @@ def run_session(spark: SparkSession, *, quick: bool) -> list[Claim]:
         else Turns(warm_engine=40, warm_peer=10, rounds=4, engine=31, peer=8)
     )
     with report("Session windows") as results, scratch() as root:
-        sides = _duel(spark, given, root, session_job(root / "table"), session_query, discard, turns)
+        sides = duel_of(spark, given, root, session_job(root / "table"), session_query, discard, turns)
         show(results, f"100,000 rows a batch, {KEYS:,} keys of which a third end", given.rows, sides)
         results.claim(Claim("sessions, times Structured Streaming", sides.ratio, 4, "x"))
         return results.claims
 
 
-def _duel(
+def duel_of(
     spark: SparkSession,
     given: Input,
     root: Path,
@@ -124,6 +124,7 @@ def _duel(
     sink: Callable[[DataStreamWriter], DataStreamWriter],
     turns: Turns,
 ) -> Duel:
+    """Let a job and a query take turns over the same input."""
     given.prepare(turns.batches)
     engine = EngineSide(spark, given, job, root / "checkpoints")
     peer = SparkSide(spark, given, root / "peer", transform=transform, sink=sink)

@@ -10,6 +10,7 @@ have had. No downstream step has judged by a watermark beyond it yet, so it is o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +109,8 @@ def emitted_by_time(layout: JoinLayout, side: int, rows: pa.Table, facts: StepFa
     stand = Stand(rows=np.full(len(times), BY_TIME, dtype=np.int64), times=last, hashes=integers(rows, HASH))
     for some in _cut(rows):
         part = Stand(rows=stand.rows[some], times=stand.times[some], hashes=stand.hashes[some])
-        yield Emit(rows=_padded(layout, side, rows.take(pa.array(some)), known[some]), stand=lambda part=part: part)
+        made = _padded(layout, side, rows.take(pa.array(some)), known[some])
+        yield Emit(rows=made, stand=partial(_same, part))
 
 
 def emitted_at_their_place(layout: JoinLayout, side: int, rows: pa.Table) -> Iterator[Emit]:
@@ -120,7 +122,11 @@ def emitted_at_their_place(layout: JoinLayout, side: int, rows: pa.Table) -> Ite
         none = np.zeros(len(some), dtype=np.int64)
         stand, taken = Stand(rows=np.arange(len(some)), times=none, hashes=none), rows.take(pa.array(some))
         made = _padded(layout, side, named.take(pa.array(some)), integers(taken, TIME))
-        yield Emit(rows=made, stand=lambda stand=stand: stand, arrivals=lambda taken=taken: own.arrivals(taken))
+        yield Emit(rows=made, stand=partial(_same, stand), arrivals=partial(own.arrivals, taken))
+
+
+def _same(stand: Stand) -> Stand:
+    return stand
 
 
 def without_key(layout: JoinLayout, side: int, rows: pa.Table) -> Bools:
