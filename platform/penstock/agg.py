@@ -6,7 +6,6 @@ Nulls are left out, as in Spark; an aggregate over nulls only is null, a count o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -171,7 +170,7 @@ def custom(
         merge: `merge(a, b)` returns the state of the values of both.
         result: `result(state)` returns the value of the column.
         subtract: `subtract(a, b)` undoes `merge(a, b)` exactly. Sliding windows then subtract what leaves. With
-            `python -X dev` each subtraction is checked, and NotAnInverse stops the job.
+            `penstock run --debug`, and in the Harness, each subtraction is checked. NotAnInverse stops the job.
         input: A column or a Spark SQL expression.
         state: Spark DDL such as "n long, total double". State of one column is that value, of several a dict.
         output: The Spark type of the result, such as "double".
@@ -187,7 +186,6 @@ def custom(
         subtract=subtract,
         state=checked_text(state, "state", "agg.custom"),
         output=checked_text(output, "output", "agg.custom"),
-        checked=sys.flags.dev_mode,
     )
     return Aggregate(AggregateKind.CUSTOM, input, custom=functions)
 

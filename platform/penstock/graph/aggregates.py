@@ -42,10 +42,7 @@ class AggregateKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomFunctions:
-    """The functions of CUSTOM, and the DDL of its state and its result.
-
-    `checked`: whether each subtraction is checked to undo a merge.
-    """
+    """The functions of CUSTOM, and the DDL of its state and its result."""
 
     zero: Any
     add: Callable[[Any, Any], Any]
@@ -54,7 +51,6 @@ class CustomFunctions:
     subtract: Callable[[Any, Any], Any] | None
     state: str
     output: str
-    checked: bool = False
 
     def start(self) -> Any:
         """Return the state of no values, a new one each time."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isclose, isnan
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,13 @@ from penstock.operators.batch_windows.batch_sides import COUNTED, ValueSide
 from penstock.operators.batch_windows.key_reductions import KeyReduction, replaced, shown_key
 from penstock.operators.batch_windows.window_forms import Made, RunningForm, entry, grouped, values_of
 from penstock.operators.columns import column_array, integers
+from penstock.operators.debug_mode import alike
 from penstock.operators.grouping import Grouping
 from penstock.operators.predicate_values import TablePredicate
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
 
 __all__ = ["RunningValues"]
-
-_CLOSE = 1e-6
-"""How much two floats may differ, relative to the greater, before an inverse counts as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +117,7 @@ class RunningValues(RunningForm):
         for key in touched.tolist():
             values = every[self.side.column].combine_chunks()
             ours, theirs = values.take(pa.array([place[1][key], place[0][key]])).to_pylist()
-            if not _alike(ours, theirs):
+            if not alike(ours, theirs):
                 keys = every.select(self.side.keys.names).take(pa.array(grouping.first))
                 raise NotInverse(
                     f"window {self.reduction.step!r}: key {shown_key(keys, key)} has {ours!r:.80} by the inverse, and "
@@ -193,10 +190,3 @@ def _places(grouping: Grouping, start: int, end: int) -> Ints:
     places = np.full(grouping.groups, -1, dtype=np.int64)
     places[grouping.ids[start:end]] = np.arange(start, end)
     return places
-
-
-def _alike(ours: Any, theirs: Any) -> bool:
-    """Return whether two values are equal, but for what floats lose."""
-    if isinstance(ours, float) and isinstance(theirs, float):
-        return isclose(ours, theirs, rel_tol=_CLOSE, abs_tol=_CLOSE) or (isnan(ours) and isnan(theirs))
-    return bool(ours == theirs)

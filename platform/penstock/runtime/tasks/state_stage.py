@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import folder_at
+from penstock.operators.debug_mode import debugging
 from penstock.operators.protocol import Due, Emit, StateView, Step, StepFacts, Tally
 from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.runtime.tasks.routing import step_port
@@ -71,7 +72,8 @@ def _run_step(
     used = [outlet for outlet, goes in spec.outlets.items() if goes.used]
     facts = files.facts.of_step(spec.step, behind=spec.behind, read=used)
     batch = _PartitionBatch(spec, state, files)
-    yield from batch.run(inputs, facts)
+    with debugging(on=facts.debug):
+        yield from batch.run(inputs, facts)
     written = batch.written()
     yield receipt(
         "state",

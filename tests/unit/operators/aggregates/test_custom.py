@@ -20,6 +20,7 @@ from penstock.graph.specs.session_windows import Session, SessionWindows
 from penstock.graph.specs.time_windows import TimeWindows
 from penstock.graph.windows import Cumulative, EventWindow, Sliding, Tumbling
 from penstock.operators.aggregates import custom
+from penstock.operators.debug_mode import debugging
 from penstock.operators.windows.time_windows import Strategy, strategy_of
 
 VISIBLE = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
@@ -128,14 +129,15 @@ def test_an_inverse_lets_sliding_windows_subtract() -> None:
 
 @pytest.mark.remedy("PEN-OPR-029")
 def test_an_inverse_that_is_none_is_found_where_it_is_checked(tmp_path: Any) -> None:
-    """With `python -X dev`; without subtract the same rows give the result."""
+    """In debug mode; without subtract the same rows give the result."""
     right = total_of(subtract=True)
-    functions = replace(right.custom, subtract=lambda a, b: {"n": a["n"] - 1, "total": a["total"]}, checked=True)
+    functions = replace(right.custom, subtract=lambda a, b: {"n": a["n"] - 1, "total": a["total"]})
     rows = [[{"k": "a", "t": t, "v": t} for t in range(40)]]
     disk = disk_of(tmp_path, WINDOWS[1], total=replace(right, custom=functions))
     disk.batch(rows, late=None, close=None)
     disk.batch([], late=30, close=30)
-    with pytest.raises(NotAnInverse, match=r"total = custom\(v\): subtract\(merge\(a, b\), b\) is .*, key 'a'"):
+    match = r"total = custom\(v\): subtract\(merge\(a, b\), b\) is .*, key 'a'"
+    with pytest.raises(NotAnInverse, match=match), debugging(on=True):
         disk.batch([], late=31, close=31)
     without = replace(right, custom=replace(functions, subtract=None))
     (tmp_path / "without").mkdir()
