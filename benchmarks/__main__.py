@@ -49,6 +49,7 @@ PROGRAMS = {
     "p12": kafka_latency.run_p12,
     "p13": kafka_reader.run_p13,
     "p14": slides.run_p14,
+    "slide": slides.run_slide,
     "cluster": cluster.run_cluster,
     "restart": restart.run_restart,
     "steady": steady.run_steady,

@@ -38,9 +38,9 @@ __all__ = [
 Build = Callable[[NumberedFiles], Job]
 
 
-def sliding_job(column: str, table: Path) -> Build:
-    """Return count and sum of a column by key, over 60 s every 1 s, into a Delta table."""
-    return _job("sliding", Sliding(seconds(60), every=seconds(1)).drop_late(), column, table)
+def sliding_job(column: str, table: Path, *, every: int = 1) -> Build:
+    """Return count and sum of a column by key, over 60 s every so many seconds, into a Delta table."""
+    return _job("sliding", Sliding(seconds(60), every=seconds(every)).drop_late(), column, table)
 
 
 def tumbling_job(column: str, table: Path) -> Build:
