@@ -36,6 +36,7 @@ from penstock.sources.base import PARTITION, POSITION
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import partition_of
 from penstock.state.writer import Change
+from penstock.time.clock import END_OF_TIME
 
 KEYS = pa.schema([("k", pa.string())])
 VISIBLE = pa.schema([("k", pa.string()), ("n", pa.int64()), ("v", pa.int64())])
@@ -125,6 +126,7 @@ class TupleDisk:
         self.refs: list[dict[str, Any] | None] = [None] * partitions
         self.batches = 0
         self.last: tuple[int, int | None] = (0, None)
+        self.highest: int | None = None
 
     def batch(self, tasks: Sequence[Sequence[Row]], *, time: int, watermark: int | None = None) -> Made:
         """Run a batch whose rows came in these tasks; arrival is by task, then by place."""
@@ -134,10 +136,13 @@ class TupleDisk:
             time=time,
             watermark=watermark,
             late=watermark,
+            reached=self.highest if watermark == END_OF_TIME else watermark,
             zero=self.zero,
             read=frozenset({"late"}),
         )
         self.last = (time, watermark)
+        times = [row["t"] for rows in tasks for row in rows]
+        self.highest = max([*times, *(() if self.highest is None else (self.highest,))], default=None)
         for task, rows in enumerate(tasks):
             for piece in self.side.prepare(self._branch(rows, task), facts):
                 match piece:

@@ -39,6 +39,7 @@ class KeyModel:
     told: list[int] = field(default_factory=list)
     seen: int = 0
     until: int | None = None
+    shown: int | None = None
 
     def is_taken(self, row: Row) -> bool:
         """Return whether windows have taken a row, which waits for an end or the watermark before."""
@@ -70,9 +71,11 @@ class KeyModel:
         first = -((self.zero - min(times)) // slide)
         if self.evaluated is not None:
             first = max((self.evaluated - self.zero) // slide + 1, first if not self.before else -(2**62))
-        if until == 2**63 - 1:  # the end of time: until the last row is in, or out where time takes it out
+        # At the end of time: until the last row is out, or with a count as length all rows of the step are in.
+        if until == 2**63 - 1:
             reach = length.micros if isinstance(length, Duration) else 0
-            last = -((self.zero - max(times) - reach) // slide)
+            shown = self.shown if isinstance(length, Count) and self.shown is not None else max(times)
+            last = -((self.zero - max(*times, shown) - reach) // slide)
         else:
             last = (until - self.zero) // slide
         return [self.zero + number * slide for number in range(first, last + 1)]
@@ -104,7 +107,7 @@ class KeyModel:
         if by_count:
             self._count(watermark)
         else:
-            self.by_time(watermark)
+            self.by_time(watermark if watermark == 2**63 - 1 else watermark - 1)
 
     def _count(self, watermark: int) -> None:
         assert isinstance(self.window.slide, Count)
@@ -133,6 +136,8 @@ class TupleModel:
     keyed: bool = True
     keys: dict[Any, KeyModel] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)
+    shown: int | None = None
+    """The highest event time of the batches before."""
 
     def _until(self, time: int, mark: int | None) -> int | None:
         """Return the time up to which windows have taken rows."""
@@ -140,6 +145,8 @@ class TupleModel:
         if clock is None or clock == 2**63 - 1 or isinstance(self.window.slide, Count):
             return clock
         zero = 0 if self.window.time is Time.EVENT else self.zero
+        if self.window.time is Time.EVENT:  # a row at the watermark may still come
+            clock -= 1
         return clock - (clock - zero) % self.window.slide.micros
 
     def batch(
@@ -165,6 +172,7 @@ class TupleModel:
             model.made, model.told = [], []
             waiting = [row["n"] for row in model.rows if not model.is_taken(row)]
             model.until = self._until(time, mark)
+            model.shown = self.shown
             model.batch(kept.get(key, []), time, mark)
             made += model.made
             still = [row["n"] for row in model.rows if not model.is_taken(row)]
@@ -178,4 +186,5 @@ class TupleModel:
                 model.before, model.fired, model.counted = [], -(2**63), 0
             if model.told:
                 told[key] = model.told
+        self.shown = max([row["t"] for row in rows] + ([] if self.shown is None else [self.shown]), default=None)
         return made, told

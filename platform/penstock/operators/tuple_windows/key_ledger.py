@@ -65,7 +65,8 @@ class KeyLedger:
             return {}
         over, idle = self.over, self.layout.idle
         fired = self.fired if ends is None else np.maximum(self.fired, ends)
-        seen = np.where(self.touched, self.facts.time, self.seen)
+        # Null without a TTL, so that one that comes later finds the keys that have no entry.
+        seen = np.where(self.touched, NONE if idle is None else self.facts.time, self.seen)
         write = over | (fired > self.fired) | (self.touched & (idle is not None))
         at = np.flatnonzero(write)
         own = {
@@ -76,6 +77,8 @@ class KeyLedger:
         }
         made = {KEYS: self.layout.stored(KEYS, self.keys.take(pa.array(at)), **own)}
         if idle is not None:
-            again = np.flatnonzero(~over & ((self.touched & ~self.had) | self.looked_at) & (self.touched | self.had))
+            had_entry = self.had & (self.seen != NONE)
+            asked = (self.touched & ~had_entry) | (self.looked_at & (self.touched | self.had))
+            again = np.flatnonzero(~over & asked)
             made[IDLE] = self.layout.entries(seen[again] + idle + 1, self.keys.take(pa.array(again)))
         return made

@@ -168,7 +168,7 @@ class PaneStep(WholeRowsStep):
         """Return rows of the part `keys`; `keys` has hashes and key columns."""
         n = keys.num_rows
         own = [pa.array(np.zeros(n, dtype=np.int64)), keys[HASH], *(keys[name] for name in self.keys.names)]
-        kept = [pa.array(counts), pa.array(seen).cast(_UTC), panes]
+        kept = [pa.array(counts), pa.array(seen, mask=seen == NONE).cast(_UTC), panes]
         marks = pa.array(np.zeros(n, dtype=np.bool_) if deleted is None else deleted)
         hidden = [(GROUP, pa.int64()), (HASH, pa.int64())]
         schema = pa.schema([*hidden, *self.keys, *self.kept, (DELETED, pa.bool_())])
@@ -215,7 +215,10 @@ class PaneStep(WholeRowsStep):
         looked_at = np.zeros(keys.num_rows, dtype=np.bool_)
         looked_at[grouping.ids[n:]] = True
         over = looked_at & ~touched & had & (seen < facts.time - (self.idle or 0))
-        after = yield self._change(batch, keys, touched, over, had, looked_at, np.where(touched, facts.time, seen))
+        # Null without a TTL, so that one that comes later finds the keys that have no entry.
+        now = NONE if self.idle is None else facts.time
+        entered = had & (seen != NONE)
+        after = yield self._change(batch, keys, touched, over, entered, looked_at, np.where(touched, now, seen))
         assert after is not None
         yield Due(None, None if self.idle is None else after.first_group(IDLE))
 

@@ -65,7 +65,14 @@ class Rounds:
 
 
 def rounds_by_time(
-    rows: KeyRows, slide: int, *, ends: tuple[int, int | None], origin: int, length: int | None, count: int | None
+    rows: KeyRows,
+    slide: int,
+    *,
+    ends: tuple[int, int | None],
+    origin: int,
+    length: int | None,
+    count: int | None,
+    reached: int | None = None,
 ) -> Rounds:
     """Return rounds that end at the multiples of `slide` from `origin`.
 
@@ -73,10 +80,12 @@ def rounds_by_time(
         rows: The rows that are not later than the last end.
         slide: The slide.
         ends: The numbers of the first and of the last multiple. There are no rounds where the last is less. None is the
-            end of time: each key has rounds until its last row is in, and windows of a `length` until it is out.
+            end of time: each key has rounds until its last row is in. Windows of a `length` go on until it is out, and
+            those of a `count` up to `reached`.
         origin: The multiple 0.
         length: The length of windows, where it is a duration.
         count: The rows of a window, where the length is a count.
+        reached: The number of the first multiple that is not before any event time that the sources have shown.
     """
     first, last = ends
     enter = ceil_div(rows.times, slide, origin) - first + 1
@@ -91,6 +100,8 @@ def rounds_by_time(
     rounds = np.full(rows.keys, 0 if last is None else max(last - first + 1, 0), dtype=np.int64)
     if last is None:
         np.maximum.at(rounds, rows.ids, enter if length is None else np.maximum(enter, leave))
+        if length is None and reached is not None:
+            rounds = np.maximum(rounds, reached - first + 1)
     return Rounds(enter=enter, leave=leave, last=rounds, origin=origin + (first - 1) * slide, every=slide)
 
 

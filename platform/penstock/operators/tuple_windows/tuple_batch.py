@@ -163,7 +163,12 @@ class TupleBatch:
             least = int(ceil_div(rows.times, layout.slide, self.origin).min())
             last = None if end == END_OF_TIME else self._number(end)
             ends = (least if first is None else first, last)
-        return rounds_by_time(rows, layout.slide, ends=ends, origin=self.origin, length=layout.length, count=count)
+        # At the end of time what the sources have shown is the same for all partitions, and for all cuts.
+        shown = self.facts.reached
+        reached = None if shown is None else -((self.origin - shown) // layout.slide)
+        return rounds_by_time(
+            rows, layout.slide, ends=ends, origin=self.origin, length=layout.length, count=count, reached=reached
+        )
 
     def _number(self, end: int) -> int:
         assert self.layout.slide is not None
@@ -298,11 +303,17 @@ class TupleBatch:
         else:
             first = after.first_group(WAITING)
         if layout.slide is not None:
-            held = not layout.by_clock and after.first_group(ROWS) is not None
+            held = not layout.by_clock and (self._holds if self.due else after.first_group(ROWS) is not None)
             first = self._next_end(first, closed, held=held)
         if not layout.event:
             return Due(None, min((at for at in (first, idle) if at is not None), default=None))
-        return Due(None if first is None else first + layout.window.lag, idle)
+        beyond = 0 if layout.slide is None else 1
+        return Due(None if first is None else first + layout.window.lag + beyond, idle)
+
+    @property
+    def _holds(self) -> bool:
+        """Return whether rows of windows stay: of all keys, where an end is due."""
+        return bool((~self.gone & ~self.ledger.over[self.of_keys.ids]).any())
 
     def _next_end(self, first: int | None, closed: int | None, *, held: bool) -> int | None:
         """Return the next end that has a row to evaluate."""

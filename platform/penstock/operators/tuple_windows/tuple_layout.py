@@ -27,6 +27,7 @@ from penstock.errors import JobError
 from penstock.graph.durations import Duration
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
 from penstock.operators.columns import column_array
+from penstock.operators.functions.key_timeouts import NONE
 from penstock.operators.protocol import MAIN, StateView
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.tuple_windows.tuple_side import behind_by
@@ -110,8 +111,15 @@ class TupleLayout:
         return None if self.by_clock else self.window.idle
 
     def clock(self, *, time: int, watermark: int | None) -> int | None:
-        """Return the time up to which windows are evaluated."""
-        return behind_by(watermark, self.window.lag) if self.event else time
+        """Return the time up to which windows are evaluated.
+
+        A row at the watermark may still come (SEMANTICS 2.2), and the window that ends there has it. So ends that are
+        multiples of a duration wait until the watermark has passed them.
+        """
+        if not self.event:
+            return time
+        clock = behind_by(watermark, self.window.lag)
+        return clock if clock is None or clock == END_OF_TIME or self.slide is None else max(clock - 1, NONE)
 
     def last_end(self, clock: int | None, origin: int) -> int | None:
         """Return the last end that a clock has reached, or with a count as slide the clock itself."""

@@ -201,7 +201,7 @@ class TupleStep(WholeRowsStep):
         busy = bool(change.append)
         return Rebuilt(
             change=change,
-            due=due.watermark if busy and layout.event else None,
+            due=(NONE if due.watermark is None else due.watermark) if busy and layout.event else None,
             due_time=due.time if busy and (not layout.event or layout.idle is not None) else None,
         )
 

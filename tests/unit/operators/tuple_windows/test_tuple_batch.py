@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tuple_disk import TupleDisk, rows
 
-from penstock import count, micros
+from penstock import agg, count, micros
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
+from penstock.time.clock import END_OF_TIME
 
 
 def test_ends_before_a_batch_fire_before_its_rows(tmp_path: Path) -> None:
@@ -36,6 +39,56 @@ def test_the_watermark_makes_ends_due_after_the_lag(tmp_path: Path) -> None:
     """1.4, 5.5: or the next row that waits, where rows are counted."""
     window = TupleWindow.tumbling(micros(10), time=Time.EVENT, lag=micros(3), unbounded=True)
     disk = TupleDisk(window, tmp_path)
-    assert disk.batch([rows(12)], time=1).due.watermark == 23
+    assert disk.batch([rows(12)], time=1).due.watermark == 24
     disk = TupleDisk(TupleWindow(count(2), time=Time.EVENT, lag=micros(3), unbounded=True), tmp_path / "other")
     assert disk.batch([rows(12)], time=1).due.watermark == 15
+
+
+def test_a_row_at_an_end_is_in_its_window_whenever_it_comes(tmp_path: Path) -> None:
+    """2.2, 5.3: a row at the watermark may still come, so the window that ends there waits; also in other partitions."""
+    for partitions in (1, 8):
+        window = TupleWindow.tumbling(micros(10), time=Time.EVENT, unbounded=True)
+        (tmp_path / str(partitions)).mkdir()
+        disk = TupleDisk(window, tmp_path / str(partitions), partitions=partitions)
+        assert disk.batch([rows(95, 100)], time=1).due.watermark == 101
+        assert disk.batch([[]], time=2, watermark=100).rows == []
+        other = {"k": "b", "n": 9, "v": 1, "t": 100}
+        assert disk.batch([[other]], time=3, watermark=100).counts["late"] == 0
+        made = disk.batch([[]], time=4, watermark=101).rows
+        assert sorted((row["k"], row["current"]) for row in made) == [("a", [1, 2]), ("b", [9])]
+
+
+@pytest.mark.parametrize("marks", [[], [95], [20, 95]], ids=["at once", "after the watermark", "in three"])
+def test_a_drain_fires_as_often_however_it_was_cut(tmp_path: Path, marks: list[int]) -> None:
+    """A count is evaluated at each end up to the highest event time that the sources have shown, also of other keys."""
+    disk = TupleDisk(TupleWindow(count(3), micros(10), time=Time.EVENT, unbounded=True), tmp_path)
+    other = {"k": "b", "n": 9, "v": 1, "t": 95}
+    disk.batch([[*rows(5), other]], time=1)
+    made: list[Any] = []
+    for at, mark in enumerate([*marks, END_OF_TIME]):
+        made += disk.batch([[]], time=2 + at, watermark=mark).rows
+    assert [row["current"] for row in made if row["k"] == "a"] == [[1]] * 10
+    assert [row["current"] for row in made if row["k"] == "b"] == [[9]]
+
+
+def test_nothing_is_due_once_all_keys_are_forgotten(tmp_path: Path) -> None:
+    """A TTL ends what a duration as slide would evaluate for ever."""
+    disk = TupleDisk(TupleWindow(count(3), micros(10), ttl=micros(5)), tmp_path)
+    disk.batch([rows(1)], time=1)
+    assert [disk.batch([[]], time=time).due.time for time in (10, 16, 20)][-1] is None
+
+
+@pytest.mark.parametrize("slide", [count(2), None], ids=["by two", "by one"])
+@pytest.mark.parametrize("time", [Time.PROCESSING, Time.EVENT], ids=["batch time", "event time"])
+def test_a_ttl_that_comes_later_holds_for_keys_that_get_rows(tmp_path: Path, slide: Any, time: Time) -> None:
+    """They were held without one, and have no entry of when to look at them."""
+    aggregates = None if time is Time.EVENT else {"n": agg.count()}
+    without = TupleDisk(TupleWindow(count(3), slide, time=time, unbounded=True), tmp_path, aggregates=aggregates)
+    without.batch([rows(1, 2, 3)], time=1)
+    disk = TupleDisk(TupleWindow(count(3), slide, time=time, ttl=micros(5)), tmp_path, aggregates=aggregates)
+    disk.refs, disk.batches = without.refs, without.batches
+    mark = 10 if time is Time.EVENT else None
+    disk.batch([rows(4)], time=2)
+    for moment in (20, 40):
+        disk.batch([[]], time=moment, watermark=mark)
+    assert disk.shown().num_rows == 0

@@ -35,7 +35,7 @@ def test_the_worked_example_of_the_semantics(tmp_path: Path) -> None:
     disk.batch([given], time=1)
     made = disk.batch([[]], time=2, watermark=(start + 63) * second)
     assert [(r["current"], r["end_at"].strftime("%H:%M:%S")) for r in made.rows] == [([1], "18:15:50")]
-    assert made.due.watermark == (start + 60 + 5) * second
+    assert made.due.watermark == (start + 60 + 5) * second + 1
     made = disk.batch([[]], time=3, watermark=END)
     assert [
         (r["current"], r["start_at"].strftime("%H:%M:%S"), r["end_at"].strftime("%H:%M:%S")) for r in made.rows
