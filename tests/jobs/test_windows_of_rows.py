@@ -12,7 +12,7 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.state import read
 from penstock.testing import Crashed, Harness
-from penstock.windows import Time, TupleWindow
+from penstock.windows import Time, Tumbling, TupleWindow
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +76,23 @@ def test_windows_go_through_crashes_restores_and_other_partitions(tmp_path: Path
         (80, 1, 7),
     ]
     assert [r["n"] for r in output["out_old"]] == [6]
+
+
+def test_windows_behind_a_lag_do_not_depend_on_the_cuts(tmp_path: Path) -> None:
+    """2.1, 10.5: a window that has waited for its lag is on time for the windows behind it."""
+    results = []
+    for size in (5, 1):
+        job = Job("behind", partitions=2)
+        source = MemorySource("user string, n int, t timestamp")
+        rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(0)).key_by("user")
+        lasting = TupleWindow.tumbling(seconds(10), time=Time.EVENT, lag=seconds(20), unbounded=True)
+        counted = rows.window("rows_of", lasting).aggregate(n=agg.count())
+        behind = counted.window("windows_of", Tumbling(seconds(10)).drop_late()).aggregate(windows=agg.count())
+        behind.write("out", MemorySink())
+        given = [row("a", n, t) for n, t in enumerate((5, 15, 25, 35, 45))]
+        with Harness(job, tmp_path / str(size)) as h:
+            made = [out for at in range(0, 5, size) for out in h.batch({"rows": given[at : at + size]})["out"]]
+            made += h.drain()["out"]
+            assert h.commit().accounting["window:windows_of"]["late"] == 0
+        results.append([(out["window_start"].timestamp(), out["windows"]) for out in made])
+    assert results[0] == results[1] == [(10 * at, 1) for at in range(1, 6)]

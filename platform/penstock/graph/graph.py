@@ -128,6 +128,10 @@ class JobGraph:
         above = {id(n) for n in self.upstream(node)}
         return tuple(s for s in self.sources if id(s) in above)
 
+    def lag_above(self, node: Node) -> int:
+        """Return by how much the event times of what a step reads may be behind the watermark of its sources."""
+        return sum(n.spec.lag_of_output for n in self.upstream(node) if isinstance(n, StepNode) and n is not node)
+
     def shape(self) -> list[dict[str, Any]]:
         """Return which step reads which, as JSON values, for a driver's record: pages load no job.
 

@@ -158,6 +158,14 @@ class StepSpec(ABC):
         """Return the columns of its output of which each tells its windows apart; none where it makes no windows."""
         return frozenset()
 
+    @property
+    def lag_of_output(self) -> int:
+        """Return how far the event times of its output may be behind the watermark, in microseconds.
+
+        The watermark of the steps behind it is behind by as much.
+        """
+        return 0
+
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return in words what it makes of revisions that it reads; None refuses the graph."""
         return None

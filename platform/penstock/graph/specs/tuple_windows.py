@@ -161,6 +161,11 @@ class TupleWindows(StepSpec):
         """Return that a window has the event time of its end, and none in batch time."""
         return EventTime.OWN if self.window.time is Time.EVENT else EventTime.UNKNOWN
 
+    @property
+    def lag_of_output(self) -> int:
+        """Return the lag, for which windows wait."""
+        return self.window.lag
+
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that panes count as rows of their own, where none contains another."""
         return None if panes is Accumulation.ACCUMULATING else "revisions are rows of their own"

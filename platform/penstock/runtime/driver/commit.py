@@ -16,7 +16,7 @@ from penstock.runtime.driver.next_batch import DRAIN, GONE, REQUEUE
 from penstock.runtime.driver.receipts import BatchReceipts, totals
 from penstock.runtime.driver.source_alignment import watermark_of
 from penstock.runtime.driver.table_versions import tables_of
-from penstock.runtime.driver.watermarks import progressed, step_watermark
+from penstock.runtime.driver.watermarks import behind_by, progressed, step_watermark
 
 __all__ = ["CommitDraft", "decide"]
 
@@ -134,7 +134,7 @@ def _watermarks(
     return {
         step.name: step_watermark(
             before.watermarks_out.get(step.name) if before is not None else None,
-            [marks[s.name] for s in engine.graph.sources_of(step)],
+            [behind_by(marks[s.name], engine.graph.lag_above(step)) for s in engine.graph.sources_of(step)],
         )
         for step in (*engine.graph.steps, *engine.graph.functions)
     }

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from penstock.checkpoint.log.entries import END_OF_TIME, PartitionProgress
 
-__all__ = ["idle_due", "later", "progressed", "source_watermark", "step_watermark"]
+__all__ = ["behind_by", "idle_due", "later", "progressed", "source_watermark", "step_watermark"]
 
 
 def progressed(
@@ -77,6 +77,12 @@ def step_watermark(before: int | None, sources: Iterable[tuple[int | None, bool]
     if not counting or any(mark is None for mark in counting):
         return before
     return later(before, min(mark for mark in counting if mark is not None))
+
+
+def behind_by(source: tuple[int | None, bool], lag: int) -> tuple[int | None, bool]:
+    """Return the watermark of a source for steps behind windows with a lag; the end of time stays the end."""
+    mark, counts = source
+    return (mark if mark is None or mark == END_OF_TIME else max(mark, -(2**63) + lag) - lag), counts
 
 
 def later(a: int | None, b: int | None) -> int | None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.checkpoint.log.entries import END_OF_TIME, PartitionProgress
 from penstock.runtime.driver.watermarks import (
+    behind_by,
     idle_due,
     progressed,
     source_watermark,
@@ -114,3 +115,13 @@ def test_the_highest_time_of_a_partition_never_falls() -> None:
     """SEMANTICS 2.1: highest event time seen."""
     first = progressed({}, ["0"], {"0": 7}, {"0": 1}, time=10, idle_after=None)
     assert progressed(first, ["0"], {"0": 3}, {"0": 1}, time=11, idle_after=None)["0"].highest == 7
+
+
+@pytest.mark.parametrize(
+    ("mark", "behind"),
+    [(None, None), (100, 93), (END_OF_TIME, END_OF_TIME), (-(2**63) + 3, -(2**63))],
+    ids=["none yet", "a time", "the end of time", "the beginning"],
+)
+def test_steps_behind_a_lag_have_a_watermark_that_is_behind(mark: int | None, behind: int | None) -> None:
+    """SEMANTICS 2.1: so that no window that waited for its lag is late for them."""
+    assert behind_by((mark, True), 7) == (behind, True)
