@@ -349,6 +349,9 @@ class FakeEngine:
         """Return none: no job here joins a table."""
         return {}
 
+    def forget_tables(self, commit: Any) -> None:
+        """It joins none."""
+
     def table_files(self, versions: Any) -> dict[str, str]:
         """Return none."""
         return {}

@@ -12,7 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from penstock import EveryBatches, Job, OnNewVersion, agg, seconds
 from penstock.errors import TableRefused, TableUnfit, TableVersionGone
+from penstock.runtime.driver.settings import Identity
 from penstock.runtime.inspect.explain import explain_graph
+from penstock.runtime.restore.export import export_checkpoint, import_checkpoint
+from penstock.runtime.restore.target import RestoreTarget
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
@@ -227,3 +230,18 @@ def test_explain_says_which_version_a_batch_uses(tmp_path: Path) -> None:
         job = priced(str(tmp_path / "prices"), refresh=refresh)
         texts = [text for section in explain_graph(job.graph()) for entry in section.rows for text in entry]
         assert any(text.endswith(f"by id, rows without a match kept with nulls; {words}") for text in texts)
+
+
+def test_an_import_joins_the_version_that_was_exported(tmp_path: Path) -> None:
+    """10.2: also where nobody has its rows any more but the checkpoint, as of a function's table."""
+    path = tmp_path / "prices"
+    write(path, ("a", 1))
+    with Harness(priced(str(path)), tmp_path / "root") as h:
+        assert pairs(h.batch(rows("a"))) == [(0, 1)]
+    target = tmp_path / "exported"
+    export_checkpoint(tmp_path / "root" / "priced", target, RestoreTarget(), job="priced", now=7)
+    write(path, ("a", 2))
+    DeltaTable(str(path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    import_checkpoint(target, tmp_path / "other" / "priced", identity=Identity(holder="tests"), now=9)
+    with Harness(priced(str(path)), tmp_path / "other") as h:
+        assert pairs(h.batch(rows("a"))) == [(0, 1)]

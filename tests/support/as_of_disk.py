@@ -83,7 +83,7 @@ class AsOfDisk:
     ) -> Made:
         """Run a batch; rows of each input arrived in their order, the left ones first."""
         made = Made()
-        facts = StepFacts(batch=self.batches, time=self.batches, watermark=close, late=late, judged=judged)
+        facts = StepFacts(batch=self.batches, time=self.batches, watermark=close, late=late, judged_least=judged)
         inputs: list[list[list[pa.Table]]] = [[[], []] for _ in range(self.partitions)]
         for side, rows in enumerate((left, right)):
             for piece in self.sides[side].prepare(self._branch(side, rows), facts):

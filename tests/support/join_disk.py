@@ -83,7 +83,7 @@ class JoinDisk:
         self, rows: Sequence[Sequence[Row]], *, late: int | None, close: int | None, judged: int | None = None
     ) -> Made:
         """Run a batch with these rows of the left and of the right input, which arrive in this order."""
-        facts = StepFacts(batch=self.batches, time=self.batches, watermark=close, late=late, judged=judged)
+        facts = StepFacts(batch=self.batches, time=self.batches, watermark=close, late=late, judged_least=judged)
         made, arrived = Made(), []
         inputs: list[list[list[pa.Table]]] = [[[], []] for _ in range(self.partitions)]
         for side, map_side in enumerate(self.sides):

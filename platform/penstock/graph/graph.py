@@ -129,7 +129,7 @@ class JobGraph:
         return tuple(s for s in self.sources if id(s) in above)
 
     def lag_above(self, node: Node) -> int:
-        """Return by how much the event times of what a step reads may be behind the watermark of its sources."""
+        """Return by how much what a step reads may be older than the watermark of its sources."""
         return sum(n.spec.lag_of_output for n in self.upstream(node) if isinstance(n, StepNode) and n is not node)
 
     def shape(self) -> list[dict[str, Any]]:

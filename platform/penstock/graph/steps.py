@@ -160,9 +160,9 @@ class StepSpec(ABC):
 
     @property
     def lag_of_output(self) -> int:
-        """Return how far the event times of its output may be behind the watermark, in microseconds.
+        """Return how much older its output may be than its watermark, in microseconds.
 
-        The watermark of the steps behind it is behind by as much.
+        The watermark of downstream steps is lower by as much.
         """
         return 0
 

@@ -86,7 +86,7 @@ class Settled:
     def emits(self, judged: int | None) -> Iterator[Emit | Tally]:
         """Yield the left rows in order of event time, by pieces, each with the right row that it takes.
 
-        None has an event time below `judged`, by which downstream steps judge.
+        None has an event time below `judged`, the lowest by which downstream steps judge.
         """
         if not self.left.num_rows:
             return
@@ -172,7 +172,7 @@ class AsOfBatch:
     def emits(self) -> Iterator[Emit | Tally]:
         """Yield the left rows that the watermark has passed."""
         if self.settled is not None:
-            yield from self.settled.emits(self.facts.judged)
+            yield from self.settled.emits(self.facts.judged_least)
 
     @property
     def due(self) -> int | None:

@@ -103,9 +103,9 @@ def emitted_by_time(layout: JoinLayout, side: int, rows: pa.Table, facts: StepFa
     times: Ints = column_array(rows, "_event_time").cast(pa.int64()).to_numpy()
     last = layout.last_matches(side, times)
     known = np.maximum(times, last)
-    if facts.judged is not None and facts.judged < END_OF_TIME:
-        # Bounds that became narrower since make a row due late; then it takes the first time that is none.
-        known = np.maximum(known, facts.judged)
+    if facts.judged_least is not None:
+        # Bounds that became narrower since make a row due late; then it takes the first time that is on time somewhere.
+        known = np.maximum(known, facts.judged_least)
     stand = Stand(rows=np.full(len(times), BY_TIME, dtype=np.int64), times=last, hashes=integers(rows, HASH))
     for some in _cut(rows):
         part = Stand(rows=stand.rows[some], times=stand.times[some], hashes=stand.hashes[some])

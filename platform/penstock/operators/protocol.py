@@ -64,7 +64,8 @@ class StepFacts:
     """The facts of a batch for a step; times and watermarks are microseconds, None is the beginning of time.
 
     `watermark` is the one by which the step closes, `late` the one that judges its rows late. `judged` is the highest
-    by which downstream steps judge its output, None where none does and before the shuffle.
+    by which downstream steps judge its output, and `judged_least` the lowest. None where none does, and before the
+    shuffle.
     `reached` is the event time of what no single row has caused, None where none is known yet. `epoch` is that of the
     driver (DESIGN 3). `zero` is the job's zero time, from which batch times count (SEMANTICS 1.1). `interval` is that
     of the batch's ticks, None for as fast as possible. `before` is the time of the batch before, None for the first,
@@ -77,6 +78,7 @@ class StepFacts:
     watermark: int | None
     late: int | None = None
     judged: int | None = None
+    judged_least: int | None = None
     reached: int | None = None
     epoch: int = 0
     zero: int = 0

@@ -73,8 +73,8 @@ def _hashable(column: pa.ChunkedArray) -> pa.Array:
     if can_hash(array.type):
         return array
     # As Arrow prints it: Python has no object for some values that Arrow holds.
-    shown = [array.slice(row, 1).to_string(window=_ALL, container_window=_ALL) for row in range(len(array))]
-    return pa.array(shown, pa.string())
+    limits = {"window": _ALL, "container_window": _ALL, "element_size_limit": _ALL}
+    return pa.array([array.slice(row, 1).to_string(**limits) for row in range(len(array))], pa.string())
 
 
 def _hashed(column: pa.Array, seeds: Words) -> Words:

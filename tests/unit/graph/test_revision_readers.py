@@ -68,7 +68,12 @@ def once(*keys):
         (mapped, REVISING, "map_with_state f", "the function gets revisions as rows of their own"),
         (mapped, REVISING.discarding(), "map_with_state f", "the function gets revisions as rows of their own"),
         (windowed, REVISING.discarding(), "window again", "rows of their own, late where they come after the allowed"),
-        (joined, REVISING.discarding(), "join j", "revisions join as rows of their own"),
+        (
+            joined,
+            REVISING.discarding(),
+            "join j",
+            "early panes join as rows of their own, and revisions after the closing are late",
+        ),
         (once("k", "window_end", "_revision"), REVISING, "deduplicate d", "revisions are rows of their own"),
     ],
     ids=["state function", "of panes", "window of panes", "join of panes", "deduplicate by revision"],

@@ -61,7 +61,11 @@ class IntervalJoin(StepSpec):
 
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that panes join one by one; one that contains those before would make their pairs again."""
-        return "revisions join as rows of their own" if panes is Accumulation.DISCARDING else None
+        return (
+            "early panes join as rows of their own, and revisions after the closing are late"
+            if panes is Accumulation.DISCARDING
+            else None
+        )
 
     def check(self, node: StepNode, graph: GraphView) -> None:
         """Raise JobError without event time and over a side stream, and MissingSink for pairs that nobody writes."""
@@ -175,7 +179,7 @@ class JoinMethods(StepMethods[Stream]):
             JoinUnbounded: `within` is not given.
         """
         what = f"join {name!r}"
-        if how not in {*JoinKind}:
+        if how not in [*JoinKind]:
             kinds = ", ".join(repr(kind.value) for kind in JoinKind)
             raise job_error(f"how= of {what} is {how!r}, and the kinds of joins are {kinds}")
         if not isinstance(other, StepMethods):

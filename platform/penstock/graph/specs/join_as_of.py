@@ -41,7 +41,11 @@ class AsOfJoin(StepSpec):
 
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that panes join one by one; one that contains those before would be emitted again."""
-        return "revisions join as rows of their own" if panes is Accumulation.DISCARDING else None
+        return (
+            "early panes join as rows of their own, and revisions after the closing are late"
+            if panes is Accumulation.DISCARDING
+            else None
+        )
 
     def check(self, node: StepNode, graph: GraphView) -> None:
         """Raise JobError without event time and over a side stream, and MissingSink for rows that nobody writes."""

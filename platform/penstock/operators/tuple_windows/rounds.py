@@ -80,8 +80,8 @@ def rounds_by_time(
         rows: The rows that are not later than the last end.
         slide: The slide.
         ends: The numbers of the first and of the last multiple. There are no rounds where the last is less. None is the
-            end of time: each key has rounds until its last row is in. Windows of a `length` go on until it is out, and
-            those of a `count` up to `reached`.
+            end of time: each key has rounds until its last row is in. Windows of a `length` last until it is out, and
+            those of a `count` until `reached`.
         origin: The multiple 0.
         length: The length of windows, where it is a duration.
         count: The rows of a window, where the length is a count.

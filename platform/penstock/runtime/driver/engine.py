@@ -103,6 +103,9 @@ class Engine(Protocol):
     def table_files(self, versions: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
         """Return where the tasks of a batch find the rows of such versions; raises TableVersionGone."""
 
+    def forget_tables(self, commit: Commit) -> None:
+        """Remove what only tasks of batches before this Commit needed of such versions."""
+
     def compute(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         """Run the one Spark job of a batch and return its receipts."""
 

@@ -286,6 +286,7 @@ class Driver:
             case Stage.PURGE:
                 self.janitor.sweep(self._committed(), self.log)
                 self.janitor.compact(self._owned())
+                self.engine.forget_tables(self._committed())
         self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
         yield Hook(name, "after", batch)
 

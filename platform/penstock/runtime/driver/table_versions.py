@@ -9,15 +9,22 @@ from penstock.checkpoint.log.entries import Offsets
 from penstock.graph.join_static import OnNewVersion, Refresh
 from penstock.graph.schedules import EveryBatches
 
-__all__ = ["TABLES", "Version", "looks", "tables_of"]
+__all__ = ["FILES", "TABLES", "Version", "file_name", "looks", "tables_of"]
 
 TABLES = "tables"
+FILES = ("staged", "_tables")  # no sink has such a name
+"""The folder below the checkpoint that has the files of versions."""
 """The setting of a batch that has the version of each table that it joins, by the name of the step."""
 Version = Mapping[str, Any]
 """A version as the Offsets have it: the table's `id`, `version` and `fingerprint`, and the batch that took it up.
 
 `id` and `version` are those of Delta: "" and None of a function's rows. `taken` is the batch.
 """
+
+
+def file_name(step: str, version: Mapping[str, Any]) -> str:
+    """Return the name of the file that has the rows of a version."""
+    return f"{step}-{version['fingerprint']}.arrow"
 
 
 def tables_of(offsets: Offsets) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Mapping
 from pathlib import PurePath
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -27,6 +28,7 @@ from penstock.errors import CannotCopy, StateMissing
 from penstock.graph.names import is_name
 from penstock.runtime.driver.ownership import hold_log
 from penstock.runtime.driver.settings import Identity
+from penstock.runtime.driver.table_versions import FILES, file_name
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.runtime.restore.temporary_folders import clear_left, copy_plain, making, move_into_place, refuse_links
 from penstock.state.manifest import Manifest
@@ -78,6 +80,7 @@ def export_checkpoint(
     with making(target.parent, beside) as made_in:
         try:
             _copy_state(folder / "state", made_in / "state", commit.state)
+            _copy_tables(folder, made_in, commit.tables)
         except StateMissing as why:
             what = f"{why.what}; the job has let it go meanwhile: save the checkpoint first, and export what was saved"
             raise CannotCopy(what, where=why.where) from why
@@ -105,6 +108,7 @@ def import_checkpoint(
     clear_left(importing.here.glob(f"{folder.name}-*"))
     with making(importing, folder.name) as made_in:
         _copy_state(source / "state", made_in / "state", export.commit.state)
+        _copy_tables(source, made_in, export.commit.tables)
         metadata = _begin_log(made_in, export, identity, now=now)
         move_into_place(made_in, folder)
     return export, metadata
@@ -166,6 +170,18 @@ def read_export(source: CheckpointFolder) -> Export:
         if not plain or step not in export.partitions:
             raise corrupt(str(path), f"the state of {step!r} is none that Penstock exports")
     return export
+
+
+def _copy_tables(source: CheckpointFolder, target: CheckpointFolder, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Copy the rows of joined tables; where a file is gone, the next driver reads the table again."""
+    here, there = (folder / FILES[0] / FILES[1] for folder in (source, target))
+    names = {file_name(step, version) for step, version in tables.items()}
+    files = [file for file in here.files() if file.name in names] if names else []
+    if files:
+        there.make()
+        for file in files:
+            copy_plain(file.fetch(), there)
+        there.sync()
 
 
 def _copy_state(

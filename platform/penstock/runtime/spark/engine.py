@@ -22,6 +22,7 @@ from penstock.operators.schema_evolution import Evolution
 from penstock.quality.measure import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
+from penstock.runtime.driver.table_versions import FILES
 from penstock.runtime.plan.branch_frame import at_site
 from penstock.runtime.plan.frame_builder import BuiltJob, FrameBuilder
 from penstock.runtime.plan.functions import TransformCalls
@@ -68,7 +69,7 @@ class SparkEngine:
             if isinstance(reader, CheckpointedReader):
                 reader.keep_in(folder, source.name)
         self._suites = suites
-        self._tables = StaticTables(graph.static_joins, staged / "_tables")  # no sink has such a name
+        self._tables = StaticTables(graph.static_joins, folder / FILES[0] / FILES[1])
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
         self._calls = TransformCalls()
@@ -175,6 +176,10 @@ class SparkEngine:
     def table_files(self, versions: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
         """Return where tasks find the rows of versions."""
         return self._tables.files(versions)
+
+    def forget_tables(self, commit: Commit) -> None:
+        """Remove the files of versions that no batch from this Commit on joins."""
+        self._tables.forget(commit.tables)
 
     # --- computing ---------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from penstock.errors import (
 from penstock.graph.join_static import OnNewVersion, StaticJoinNode
 from penstock.operators.columns import arrow_schema
 from penstock.operators.static_index import fingerprint, ordered
-from penstock.runtime.driver.table_versions import Version, looks, tables_of
+from penstock.runtime.driver.table_versions import Version, file_name, looks, tables_of
 from penstock.runtime.plan.branch_frame import at_site
 from penstock.sources.delta.versions import DeltaVersions
 
@@ -102,6 +102,7 @@ class StaticTables:
         self._rows: dict[str, _Rows] = {}
         self.schemas: dict[str, pa.Schema] = {}
         self._there: set[str] = set()
+        self._made: dict[str, CheckpointFolder] = {}
         self._looked: set[str] = set()
         self._seen: dict[str, Version] = {}
         for name, node in self._nodes.items():
@@ -131,6 +132,7 @@ class StaticTables:
             if str(file) not in self._there and not self._is_whole(file, version):
                 self._restore(node, version, file)
             self._there.add(str(file))
+            self._made[str(file)] = file
             files[name] = file.address
         return files
 
@@ -140,6 +142,15 @@ class StaticTables:
         used += [] if recovered.pending is None else [tables_of(recovered.pending)]
         kept = {self._file(name, version) for tables in used for name, version in tables.items()}
         self._folder.remove_files([file for file in self._folder.files() if file not in kept])
+
+    def forget(self, used: Mapping[str, Version]) -> None:
+        """Remove the files that this process has made or used, but for those of these versions."""
+        kept = {str(self._file(name, version)): self._file(name, version) for name, version in used.items()}
+        gone = [file for name, file in self._made.items() if name not in kept]
+        if gone:
+            self._folder.remove_files(gone)
+            self._there -= {str(file) for file in gone}
+        self._made = dict(kept)
 
     def _version(self, node: StaticJoinNode, known: Version | None, batch: int) -> Version:
         if known is None or self._is_another(node, known):
@@ -216,4 +227,4 @@ class StaticTables:
             return False
 
     def _file(self, name: str, version: Version) -> CheckpointFolder:
-        return self._folder / f"{name}-{version['fingerprint']}.arrow"
+        return self._folder / file_name(name, version)

@@ -19,6 +19,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.errors import ComputeFailed, PenstockError, StateMissing
 from penstock.operators.protocol import StepFacts
+from penstock.time.clock import END_OF_TIME
 
 __all__ = ["PROPERTY", "BatchContext", "current_batch", "told"]
 
@@ -82,13 +83,15 @@ class BatchContext:
 
     def of_step(self, step: str, *, behind: Collection[str] = (), read: Collection[str] = ()) -> StepFacts:
         """Return the facts of a step; `behind` are the downstream steps, `read` its outlets that anybody reads."""
-        judging = (self.late[name] for name in behind)
+        # A step whose other sources have ended takes every row for late, whatever its event time.
+        judging = [mark for name in behind if (mark := self.late[name]) != END_OF_TIME]
         return StepFacts(
             batch=self.batch,
             time=self.time,
             watermark=self.close[step],
             late=self.late[step],
             judged=max((mark for mark in judging if mark is not None), default=None),
+            judged_least=None if None in judging else min((mark for mark in judging if mark is not None), default=None),
             reached=self.reached.get(step),
             epoch=self.epoch,
             zero=self.zero,

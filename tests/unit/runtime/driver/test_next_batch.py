@@ -60,6 +60,9 @@ class FakeEngine:
     def tables(self, commit: Any, batch: int) -> dict[str, Any]:
         return {}
 
+    def forget_tables(self, commit: Any) -> None:
+        """It joins none."""
+
     def table_files(self, versions: Any) -> dict[str, str]:
         return {}
 
@@ -261,6 +264,9 @@ class OfTopic:
 
     def tables(self, commit: Any, batch: int) -> dict[str, Any]:
         return {}
+
+    def forget_tables(self, commit: Any) -> None:
+        """It joins none."""
 
     def table_files(self, versions: Any) -> dict[str, str]:
         return {}

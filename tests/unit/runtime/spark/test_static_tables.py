@@ -92,3 +92,32 @@ def test_another_table_of_the_name_is_another_version(tmp_path: Path) -> None:
     second = tables(tmp_path).versions(commit(first), 1)
     assert second["prices"]["version"] == 0
     assert price(tables(tmp_path).files(second)) == 2
+
+
+def test_a_version_is_removed_once_a_commit_has_another(tmp_path: Path) -> None:
+    """A job that runs for months keeps one file of a table that changes."""
+    write(tmp_path, 0)
+    newer = tables(tmp_path, OnNewVersion())
+    known = newer.versions(None, 0)
+    for batch in range(1, 5):
+        newer.files(known)
+        newer.forget(known)
+        assert names(tmp_path) == 1
+        write(tmp_path, batch)
+        known = newer.versions(commit(known), batch)
+    assert price(newer.files(known)) == 4
+
+
+def test_long_values_of_nested_columns_tell_versions_apart(tmp_path: Path) -> None:
+    """The file is named by all bytes of the rows."""
+    write_deltalake(str(tmp_path / "tags"), pa.table({"id": ["a"], "tags": [["x" * 150]]}))
+    job = Job("tagged")
+    rows = job.source("rows", MemorySource("id string, n long"))
+    rows.join_static(tmp_path / "tags", on=["id"], refresh=OnNewVersion()).write("out", MemorySink())
+    tagged = StaticTables(job.graph().static_joins, LocalFolder(tmp_path / "files"))
+    seen = []
+    for end in "12":
+        table = pa.table({"id": ["a"], "tags": [["x" * 150 + end]]})
+        write_deltalake(str(tmp_path / "tags"), table, mode="overwrite")
+        seen.append(tagged.versions(None, 0)["tags"]["fingerprint"])
+    assert seen[0] != seen[1]

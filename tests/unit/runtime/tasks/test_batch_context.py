@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import ComputeFailed
 from penstock.runtime.tasks.batch_context import BatchContext, told
+from penstock.time.clock import END_OF_TIME
 
 Refs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -100,3 +101,13 @@ def test_a_task_that_outlives_its_batch_is_told_so(tmp_path: Path) -> None:
         late = read(text)
     with pytest.raises(ComputeFailed, match="gone"):
         late.refs_of(3)
+
+
+def test_a_step_knows_by_which_watermarks_its_output_is_judged() -> None:
+    """The highest and the lowest of those behind it; one whose other source has ended judges nothing (2.1)."""
+    marks = {"s": 5, "near": 10, "far": 100, "ended": END_OF_TIME, "new": None}
+    context = replace(facts({}), late=marks, close={"s": 7})
+    judged = [
+        context.of_step("s", behind=behind) for behind in (["near", "far", "ended"], ["far", "new"], ["ended"], [])
+    ]
+    assert [(each.judged, each.judged_least) for each in judged] == [(100, 10), (100, None), (None, None), (None, None)]
