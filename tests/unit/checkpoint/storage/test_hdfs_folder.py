@@ -99,7 +99,7 @@ def test_several_tasks_that_bring_one_file_bring_it_whole(here: HdfsFolder, ther
     data = os.urandom(3 * 2**20)
     put(here / "state", "1-a", data)
     with ThreadPoolExecutor(6) as pool:
-        maps = list(pool.map(lambda _: (there / "state" / "1-a").map(len(data)).data[:], range(12)))
+        maps = list(pool.map(lambda _: bytes(memoryview((there / "state" / "1-a").map(len(data)).data)), range(12)))
     assert set(maps) == {data}
     assert [path.name for path in (there / "state").here.iterdir()] == ["1-a"]
 

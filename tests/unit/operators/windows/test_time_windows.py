@@ -418,8 +418,8 @@ def test_windows_are_sent_on_before_the_next_are_made(monkeypatch):
     monkeypatch.setattr(TIME_WINDOWS, "OUTPUT_BYTES", 1)
     engine = Engine(step_of(TimeWindow(size=8, every=1), ALL))
     engine.batch([[row(n) for n in range(40)]], late=None, close=None)
-    finished, made = [], TIME_WINDOWS._finished
-    monkeypatch.setattr(TIME_WINDOWS, "_finished", lambda *arguments: finished.append(1) or made(*arguments))
+    finished, made = [], TIME_WINDOWS.finished
+    monkeypatch.setattr(TIME_WINDOWS, "finished", lambda *arguments: finished.append(1) or made(*arguments))
     for pieces, _ in enumerate(step(engine.memory, [], engine.spec, late_watermark=50, close_watermark=50)):
         assert len(finished) <= pieces + 2
 
