@@ -217,7 +217,7 @@ class EarlyBatch:
         oldest = self.state.first_group(PANES)
         floors = floors_of(self.closed_to, self.spec)
         forgets = oldest is not None and oldest < floors[PANES]
-        if not (self._closed or self._changed or self.flushes or forgets):
+        if not (self._closed or self._changed or self.flushes or self._unlisted or forgets):
             return Change(facts=self.state.facts)
         every = self.window.early_every
         append = {PANES: pa.concat_tables(self._changed)} if self._changed else {}

@@ -67,6 +67,15 @@ def test_rows_that_waited_for_others_are_emitted_once_emit_every_is_there(tmp_pa
     assert counted.batch([], late=0, close=0, time=9).output.num_rows == 0
 
 
+def test_emit_every_that_is_added_is_due_though_no_batch_is_at_a_multiple(tmp_path: Path) -> None:
+    """3.2: the first batch at or after the multiple emits what was held, though no batch before it has rows."""
+    window = replace(TEN, early_rows=9)
+    timed = resumed(begun(window, tmp_path), replace(window, early_every=10))
+    made = [timed.batch([], late=0, close=0, time=time) for time in (2, 8, 11, 14, 23)]
+    assert [batch.output.num_rows for batch in made] == [0, 0, 2, 0, 0]
+    assert [batch.due_time for batch in made] == [10, 10, None, None, None]
+
+
 def test_a_new_aggregate_counts_the_rows_that_come_from_now_on(tmp_path: Path) -> None:
     """F51: as for windows without early panes; the others keep what they have."""
     state = Partitions(step_of(TEN, ALL), tmp_path, 1)
