@@ -100,6 +100,11 @@ class AfterEach(_Composed):
         """Return whether all do."""
         return all(finishes(part) for part in self.triggers)
 
+    @property
+    def purges(self) -> bool:
+        """Return whether each fires and does: behind one that never fires rows are held for ever."""
+        return all(fires(part) and purges(part) for part in self.triggers)
+
 
 @dataclass(frozen=True, slots=True)
 class Repeatedly(Trigger):

@@ -45,6 +45,8 @@ def test_a_composition_prints_as_the_job_writes_it() -> None:
         pytest.param(AfterEach(ONCE, EVERY), True, False, False, id="AfterEach ends with its last"),
         pytest.param(AfterEach(Never(), ONCE), False, False, False, id="AfterEach begins with its first"),
         pytest.param(AfterEach(ONCE, ONCE), True, True, True, id="AfterEach of finite ones"),
+        pytest.param(AfterEach(Purging(ONCE), Purging(Never())), True, False, False, id="AfterEach stuck in its last"),
+        pytest.param(AfterEach(Purging(ONCE), Purging(EVERY)), True, False, True, id="AfterEach of purging ones"),
         pytest.param(Repeatedly(ONCE), True, False, False, id="Repeatedly goes on"),
         pytest.param(Repeatedly(Purging(ONCE)), True, False, True, id="Repeatedly purging"),
         pytest.param(Purging(EVERY), True, False, True, id="Purging empties"),
