@@ -206,7 +206,9 @@ class GlobalWindowStream(Windowed[Stream, GlobalWindow]):
             raise job_error(f"global window {self._name!r} has no trigger: add .trigger(Every(count(100))) or the like")
         if not fires(self._spec.fires_by) and not self._spec.unbounded:
             words = trigger_words(self._spec.fires_by)
-            raise job_error(f"the trigger of window {self._name!r}, {words}, never fires", UnboundedWindow)
+            raise job_error(
+                f"the trigger of window {self._name!r}, {words}, never fires before the end of time", UnboundedWindow
+            )
         return self
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
