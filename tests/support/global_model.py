@@ -85,9 +85,10 @@ class Judge:
             case AfterDelta():
                 self._value(row["v"])
             case Every() if not isinstance(self.trigger.period, Count):
-                if self.next is None:
-                    since = row["t"] if self.trigger.event else clock.time
-                    self.next = self._multiple(since, clock)
+                known = [] if clock.watermark is None else [clock.watermark]
+                since = max([row["t"], *known]) if self.trigger.event else clock.time - 1
+                awaited = [self.next, self._multiple(since, clock)]
+                self.next = min((moment for moment in awaited if moment is not None), default=None)
             case _ if hasattr(self.trigger, "on_row"):
                 self.trigger.on_row(self.state, dict(row), None)
         for part in self.parts:
@@ -184,7 +185,7 @@ class Judge:
         return next(part for part in self.parts if not part.finished)
 
     def _value(self, value: float | None) -> None:
-        if value is None:
+        if value is None or value != value:  # noqa: PLR0124 - NaN
             return
         if self.reference is None:
             self.reference = value

@@ -16,12 +16,16 @@ from penstock.operators.triggers.row_triggers import RowTriggers
 
 @dataclass(frozen=True)
 class Step:
-    """A batch: how many rows the key gets, or which, as (event time, value); and the clocks, None for as before."""
+    """A batch: how many rows the key gets, or which, as (event time, value); and the clocks, None for as before.
+
+    `late` is given for a chained step, and is the mark for others.
+    """
 
     rows: int | Sequence[tuple[int, float | None]] = 0
     time: int | None = None
     mark: int | None = None
     zero: int = 0
+    late: int | None = None
 
 
 def firings(trigger: Any, steps: Sequence[Step], *, other: int = 0) -> list[int | None]:
@@ -47,6 +51,7 @@ def firings(trigger: Any, steps: Sequence[Step], *, other: int = 0) -> list[int 
             held=held,
             time=time,
             watermark=mark,
+            late=mark if step.late is None else step.late,
             zero=step.zero,
             values={"v": pa.array([v for _, v in given], pa.float64())},
             rows=lambda given=given: [{"t": t, "v": v} for t, v in given],

@@ -182,6 +182,7 @@ class GlobalBatch:
             held=self.held_now,
             time=facts.time,
             watermark=facts.watermark,
+            late=facts.late,
             zero=facts.zero,
             values={sql: rows_as.input_of(self.live_rows, sql) for sql in self.work.spec.read_by_trigger},
             rows=lambda: python_rows(self.live_rows.select(rows_as.visible.names)),

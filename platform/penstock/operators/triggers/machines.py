@@ -53,6 +53,7 @@ class TriggerBatch:
         held: int64: how many rows the window of each key has, those of the batch included.
         time: The batch time, microseconds.
         watermark: That of the step; None before there is one.
+        late: That by which rows are late, of the batch before in a chained step.
         zero: The job's zero time.
         values: For each expression that a trigger reads its values for the rows.
         rows: Returns the rows as dicts, for triggers of the user's.
@@ -65,6 +66,7 @@ class TriggerBatch:
     held: Ints
     time: int
     watermark: int | None = None
+    late: int | None = None
     zero: int = 0
     values: Mapping[str, pa.Array] = field(default_factory=dict)
     rows: Callable[[], Sequence[Any]] = tuple
@@ -248,11 +250,11 @@ class DeltaMachine(Machine):
     def take(self, slots: Ints, batch: TriggerBatch, mask: Bools) -> None:
         """Compare the rows with the reference, which the first row is where there is none."""
         column = pc.cast(batch.values[self.value], pa.float64())
-        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        every: npt.NDArray[np.float64] = column.fill_null(np.nan).to_numpy()
+        rows = np.flatnonzero(~np.isnan(every))
         rows = rows[(mask & ~self.finished(slots))[batch.ids[rows]]]
         if not len(rows):
             return
-        every: npt.NDArray[np.float64] = column.fill_null(0.0).to_numpy()
         known = slots[:, self.at + 1]
         reference = _doubles(slots, self.at + 2)
         keys, first = batch.first_rows(rows)
@@ -294,12 +296,17 @@ class PeriodMachine(Machine):
         self.period, self.event = period, event
 
     def take(self, slots: Ints, batch: TriggerBatch, mask: Bools) -> None:
-        """Note the next multiple, where none is awaited: after the first row's event time, or the batch time."""
-        rows = np.flatnonzero(batch.times != NONE) if self.event else np.arange(len(batch.ids))
-        keys, first = batch.first_rows(rows)
-        idle = mask[keys] & (slots[keys, self.at + 1] == END_OF_TIME)
-        since = batch.times[first[idle]] if self.event else np.full(int(idle.sum()), batch.time, dtype=np.int64)
-        slots[keys[idle], self.at + 1] = self._after(since, batch)
+        """Note the earliest multiple that one of the rows waits for.
+
+        It is the first that is not before the batch time, or that is after the row's event time. A late row waits for
+        the next one. A row of a chained step is not late because the same batch has moved the watermark past it.
+        """
+        rows = np.flatnonzero(mask[batch.ids] & ((batch.times != NONE) | (not self.event)))
+        if self.event:
+            since = np.maximum(batch.times[rows], NONE if batch.late is None else batch.late)
+        else:
+            since = np.full(len(rows), batch.time - 1, dtype=np.int64)
+        np.minimum.at(slots[:, self.at + 1], batch.ids[rows], self._after(since, batch))
         self.emptied(slots, batch.held == 0)
 
     def wants(self, slots: Ints, batch: TriggerBatch) -> Bools:

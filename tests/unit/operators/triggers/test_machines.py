@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from typing import Any
 
 import pytest
@@ -76,16 +77,34 @@ from penstock.triggers import (
             id="AfterDelta passes nulls over",
         ),
         pytest.param(
+            Repeatedly(AfterDelta("v", 3)),
+            [Step([(0, nan), (0, 1), (0, nan)]), Step([(0, 5), (0, nan)]), Step([(0, nan)]), Step([(0, 9)])],
+            [None, 5, None, 7],
+            id="AfterDelta passes NaN over",
+        ),
+        pytest.param(
             Every(micros(10)),
-            [Step(1, time=10), Step(time=19), Step(time=20), Step(1, time=25), Step(time=47), Step(time=50)],
+            [Step(1, time=11), Step(time=19), Step(time=20), Step(1, time=25), Step(time=47), Step(time=50)],
             [None, None, 1, None, 2, 2],
             id="Every fires at multiples while there are rows, once for several",
         ),
         pytest.param(
             Every(micros(10)),
-            [Step(1, time=13, zero=3), Step(time=22, zero=3), Step(time=23, zero=3)],
+            [Step(1, time=14, zero=3), Step(time=22, zero=3), Step(time=23, zero=3)],
             [None, None, 1],
             id="Every counts from the zero time",
+        ),
+        pytest.param(
+            Every(micros(10)),
+            [Step(1, time=10), Step(1, time=20), Step(time=29), Step(time=30)],
+            [1, 2, None, 2],
+            id="Every fires the rows of a batch at a multiple",
+        ),
+        pytest.param(
+            Purging(Every(micros(10))),
+            [Step(1, time=10), Step(1, time=20), Step(1, time=30)],
+            [1, 1, 1],
+            id="Every fires the rows of a batch at a multiple, also into an empty window",
         ),
         pytest.param(
             Purging(Every(micros(10))),
@@ -98,6 +117,39 @@ from penstock.triggers import (
             [Step([(12, 0), (31, 0)]), Step(mark=19), Step(mark=20), Step(mark=29), Step(mark=100), Step(mark=109)],
             [None, None, 2, None, 2, None],
             id="Every by event time, from 1970, at the watermark",
+        ),
+        *(
+            pytest.param(
+                Every(micros(10), clock=EVENT),
+                [*(Step([(t, 0)]) for t in times), *(Step(mark=mark) for mark in (19, 20, 29, 39, 40))],
+                [None, None, None, 2, None, 2, 2],
+                id=f"Every by event time after the earliest row, {times}",
+            )
+            for times in ((12, 31), (31, 12))
+        ),
+        pytest.param(
+            Every(micros(10), clock=EVENT),
+            [Step([(31, 0), (12, 0)], mark=11), Step(mark=20)],
+            [None, 2],
+            id="Every by event time after the earliest row of a batch",
+        ),
+        pytest.param(
+            Every(micros(10), clock=EVENT),
+            [Step(mark=95), Step([(3, 0)]), Step(mark=99), Step(mark=100)],
+            [None, None, None, 1],
+            id="Every by event time fires a row that was late at the next multiple",
+        ),
+        pytest.param(
+            Every(micros(10), clock=EVENT),
+            [Step([(12, 0)], mark=11), Step([(14, 0)], mark=31), Step(mark=40)],
+            [None, 2, 2],
+            id="Every by event time still fires for a multiple that the batch passes",
+        ),
+        pytest.param(
+            Every(micros(10), clock=EVENT),
+            [Step([(12, 0)], mark=31, late=10), Step([(35, 0)], mark=END_OF_TIME, late=31)],
+            [1, 2],
+            id="Every by event time fires what a chained step gets with the watermark",
         ),
         pytest.param(
             Every(micros(10), clock=EVENT), [Step([(-12, 0)]), Step(mark=-10)], [None, 1], id="Every before 1970"
