@@ -102,7 +102,7 @@ class AfterEach(_Composed):
 
     @property
     def purges(self) -> bool:
-        """Return whether each fires and does: behind one that never fires rows are held for ever."""
+        """Return whether each fires and does: one that never fires, and is reached, holds rows for ever."""
         return all(fires(part) and purges(part) for part in self.triggers)
 
 
