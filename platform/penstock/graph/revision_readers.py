@@ -9,6 +9,7 @@ key and window would keep these as well. So it gets a row for each that is taken
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from penstock.errors import RetractionsLost, RevisionsMisread
@@ -16,6 +17,9 @@ from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SinkNo
 from penstock.graph.policies import Accumulation
 from penstock.graph.steps import StepNode
 from penstock.graph.windows import PANE, REVISION
+
+_ALIAS = re.compile(r"(?P<of>.*[\s)`])(?:as\s*)?`?(?P<name>\w+)`?", re.IGNORECASE | re.DOTALL)
+_WORD = re.compile(r"\w+")
 
 __all__ = ["needs_retractions", "refuse_misread_revisions", "revising_above", "use_of_revisions"]
 
@@ -53,19 +57,19 @@ def refuse_misread_revisions(nodes: Iterable[Node]) -> None:
         for above in revising_above(node):
             panes = above.spec.revises
             assert panes is not None
+            if isinstance(node, SinkNode) and _replaces(node, above) and (lost := _loses_retractions(node)):
+                raise RetractionsLost(
+                    f"{_named(node)} would keep rows of window {above.name!r} that others have replaced: {lost}",
+                    where=str(node.site),
+                )
             why = None
             if isinstance(node, StepNode) and node.spec.of_revisions(node, panes) is None:
                 why = "would take each of them for a new row"
             elif isinstance(node, SinkNode):
-                why = _wrong_keys(node, panes, above.spec.window_columns)
+                why = _wrong_keys(node, panes, above)
             if why is not None:
                 raise RevisionsMisread(
                     f"{_named(node)} reads revisions of window {above.name!r}, {panes.value}, and {why}",
-                    where=str(node.site),
-                )
-            if isinstance(node, SinkNode) and _replaces(node, above) and (lost := _loses_retractions(node)):
-                raise RetractionsLost(
-                    f"{_named(node)} would keep rows of window {above.name!r} that others have replaced: {lost}",
                     where=str(node.site),
                 )
 
@@ -107,16 +111,21 @@ def _loses_retractions(node: SinkNode) -> str | None:
 
 
 def _without_panes(node: Node, needed: set[str]) -> str | None:
-    """Return what between a step and a sink loses a column or rows that tell what is taken back."""
+    """Return what between a step and a sink loses a column or rows that tell what is taken back.
+
+    Spark replaces and reads columns in any case. A `select` that changes the case gives another name to what follows.
+    """
     for above in node.parents:
-        if isinstance(above, FilterNode) and (PANE in above.predicate or REVISION in above.predicate):
+        if isinstance(above, FilterNode) and any(name in above.predicate.lower() for name in (PANE, REVISION)):
             return f"filter {above.predicate!r} may drop the rows that say so"
         if isinstance(above, SelectNode) and (lacks := sorted(needed - {*above.expressions})):
             return f"select leaves out or changes {lacks[0]!r}"
-        if isinstance(above, WithColumnsNode) and (changes := sorted(needed & {*above.columns})):
+        if isinstance(above, WithColumnsNode) and (changes := sorted(_lower(needed) & _lower(above.columns))):
             return f"with_columns changes {changes[0]!r}"
         if isinstance(above, StepNode) and above.spec.revises is not None:
             continue
+        if isinstance(above, StepNode) and above.spec.passes_revisions and PANE not in above.keys[0]:
+            return f"{above.method} {above.name!r} drops the rows that say so; add {PANE!r} to its keys"
         passes = isinstance(above, FilterNode | SelectNode | WithColumnsNode | CheckNode | UnionNode)
         if not (passes or (isinstance(above, StepNode) and above.spec.passes_revisions)):
             return f"a {type(above).__name__.removesuffix('Node').lower()} may change {PANE!r}"
@@ -131,25 +140,63 @@ def _named(node: Node) -> str:
     return f"sink {node.name!r}" if isinstance(node, SinkNode) else type(node).__name__
 
 
-def _wrong_keys(node: SinkNode, panes: Accumulation, window_columns: frozenset[str]) -> str | None:
+def _wrong_keys(node: SinkNode, panes: Accumulation, revising: StepNode) -> str | None:
     """Return why a sink that replaces rows by their keys would lose some, None where it would not."""
     keys = _keys(node)
     if not keys:
         return None
     if panes is Accumulation.DISCARDING and REVISION not in keys:
         return f"would replace a pane by the rows that came after it; add {REVISION!r} to its keys"
-    if window_columns and _named_as_emitted(node) and window_columns.isdisjoint(keys):
+    if revising.spec.window_columns and _mixes_windows(node, revising, _lower(keys)):
         return "would replace a window by a revision of an older one; add 'window_end' to its keys"
     return None
 
 
-def _named_as_emitted(node: Node) -> bool:
-    """Return whether the columns that a node reads are those of the window itself."""
-    return all(
-        isinstance(above, StepNode)
-        or (isinstance(above, FilterNode | CheckNode | UnionNode) and _named_as_emitted(above))
-        for above in node.parents
-    )
+def _mixes_windows(node: Node, revising: StepNode, names: set[str]) -> bool:
+    """Return whether no window column of a step reaches the keys, on a way without functions of the user's.
+
+    `names` are those of columns that the keys are made of, as `node` reads them, in lower case.
+    """
+    for above in node.parents:
+        if above is revising:
+            if revising.spec.window_columns.isdisjoint(names):
+                return True
+            continue
+        read = names
+        if isinstance(above, SelectNode):
+            read = _read_by_select(above, names)
+        elif isinstance(above, WithColumnsNode):
+            made = {name.lower(): expression for name, expression in above.columns.items()}
+            read = names.difference(made).union(*(_words(made[name]) for name in names & {*made}))
+        elif not (
+            isinstance(above, FilterNode | CheckNode | UnionNode)
+            or (isinstance(above, StepNode) and above.spec.passes_revisions)
+        ):
+            continue
+        if _mixes_windows(above, revising, read):
+            return True
+    return False
+
+
+def _read_by_select(node: SelectNode, names: set[str]) -> set[str]:
+    """Return the words of the expressions that make columns; any may be among those of a star."""
+    read: set[str] = set()
+    for expression in node.expressions:
+        made = _ALIAS.fullmatch(expression.strip())
+        name = made["name"] if made else expression.strip().strip("`")
+        if name.endswith("*"):
+            read |= names | _words(expression)
+        elif name.lower() in names or name.rpartition(".")[2].lower() in names:
+            read |= _words(made["of"] if made else expression)
+    return read
+
+
+def _words(expression: str) -> set[str]:
+    return {*_WORD.findall(expression.lower())}
+
+
+def _lower(names: Iterable[str]) -> set[str]:
+    return {name.lower() for name in names}
 
 
 def _keys(node: SinkNode) -> tuple[str, ...]:

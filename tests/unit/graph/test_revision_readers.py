@@ -15,6 +15,7 @@ from penstock.sources import MemorySource
 from penstock.windows import Cumulative, Session, Tumbling, drop_late, late_to
 
 REVISING = Tumbling(seconds(10)).update_late(within=minutes(1), then=drop_late())
+SESSIONS = Session(seconds(10)).update_late(within=minutes(1), then=drop_late())
 GROWING = Cumulative(seconds(10), step=seconds(5)).update_late(within=minutes(1), then=drop_late())
 
 
@@ -162,6 +163,45 @@ def test_a_step_that_renames_the_bounds_is_trusted_with_its_keys(tmp_path: Path)
     assert job.graph().sinks
 
 
+@pytest.mark.parametrize(
+    ("then", "keys", "spec"),
+    [
+        (lambda out: out.select("k", "n", "_pane", "_revision"), ["k"], REVISING),
+        (lambda out: out.select("k", "n", "_pane", "_revision"), ["k"], SESSIONS),
+        (lambda out: out.select("*", "n AS m"), ["k"], REVISING),
+        (lambda out: out.filter("n > 0").with_columns(e="n + 1"), ["k", "e"], REVISING),
+        (lambda out: out.filter("n > 0").with_columns(m="n + 1"), ["k", "m"], SESSIONS),
+        (lambda out: out.select("k", "n AS e", "window_end", "_pane"), ["k", "e"], REVISING),
+    ],
+    ids=["selected", "of sessions", "a star", "with_columns", "with_columns of sessions", "another column"],
+)
+def test_keys_behind_select_and_with_columns_need_the_window(then, keys, spec) -> None:
+    """What lies between is understood, and no column of the window is among what the keys are made of."""
+    job, out = job_of(spec)
+    then(out).write("out", Delta("table", mode=Mode.UPSERT, keys=keys))
+    with pytest.raises((RevisionsMisread, RetractionsLost), match=r"add 'window_end'|with_columns changes 'm'"):
+        job.graph()
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda out: out.with_columns(e="date(WINDOW_END)"),
+        lambda out: out.select("k", "date(window_end) e"),
+        lambda out: out.select("k", "window_end as `e`"),
+        lambda out: out.with_columns(s="struct(window_end AS e)").select("k", "s.*"),
+        lambda out: out.with_columns(s="struct(window_end AS e)").select("k", "s.e"),
+        lambda out: out.transform("t", lambda df: df),
+    ],
+    ids=["with_columns", "without AS", "quoted", "a star of a struct", "of a struct", "a function"],
+)
+def test_keys_made_of_the_window_are_trusted(then) -> None:
+    """The graph does not know what an expression makes of the bounds, nor what a function does."""
+    job, out = job_of()
+    then(out).write("out", Delta("table", mode=Mode.UPSERT, keys=["k", "e"]))
+    assert job.graph().sinks
+
+
 def test_the_window_says_how_long_it_is_revised_and_what_follows() -> None:
     """API: `update_late(within=…, then=…)`; explain has the allowed lateness and the fate of later rows."""
     job, out = job_of(Tumbling(seconds(10)).update_late(within=minutes(1), then=late_to("too_late")))
@@ -181,7 +221,6 @@ def test_settings_of_panes_need_a_window_that_has_panes() -> None:
         rows.key_by("k").window("w", REVISING).aggregate(_pane=agg.count())
 
 
-SESSIONS = Session(seconds(10)).update_late(within=minutes(1), then=drop_late())
 TABLE = Delta("table", mode=Mode.UPSERT, keys=["k", "window_end"])
 
 
@@ -193,9 +232,22 @@ TABLE = Delta("table", mode=Mode.UPSERT, keys=["k", "window_end"])
         (lambda out: out.select("k", "_pane", "n", "window_start AS window_end"), TABLE, "changes 'window_end'"),
         (lambda out: out.with_columns(k="upper(k)"), TABLE, "with_columns changes 'k'"),
         (lambda out: out.filter("_pane = 'ON_TIME'"), TABLE, "filter .* may drop the rows that say so"),
+        (lambda out: out.filter("_PANE <> 'RETRACTED'"), TABLE, "filter .* may drop the rows that say so"),
+        (lambda out: out.with_columns(_PANE="'x'"), TABLE, "with_columns changes '_pane'"),
         (lambda out: out.transform("t", lambda df: df), TABLE, "a transform may change '_pane'"),
+        (once("k", "window_end", "_revision"), TABLE, "deduplicate 'd' drops .*; add '_pane' to its keys"),
     ],
-    ids=["a sink without deletes", "no pane", "other keys by select", "other keys", "a filter by pane", "a function"],
+    ids=[
+        "a sink without deletes",
+        "no pane",
+        "other keys by select",
+        "other keys",
+        "a filter by pane",
+        "a filter by pane in capitals",
+        "another pane in capitals",
+        "a function",
+        "deduplicate without pane",
+    ],
 )
 def test_a_table_that_would_keep_replaced_sessions_is_refused(then, sink, why: str) -> None:
     """2.6: what replaces a session may have another window, so a table by keys has to delete the old one."""
@@ -216,11 +268,18 @@ def test_a_table_that_would_keep_replaced_sessions_is_refused(then, sink, why: s
             "a row that is taken back is deleted",
             True,
         ),
+        (
+            SESSIONS,
+            once("k", "window_end", "_revision", "_pane"),
+            ["k", "window_end"],
+            "a row that is taken back is deleted",
+            True,
+        ),
         (SESSIONS, lambda out: out, ["k", "window_end", "_revision"], "revisions are rows of their own", False),
         (SESSIONS.discarding(), lambda out: out, ["k", "window_end", "_revision"], "rows of their own", False),
         (REVISING, lambda out: out, ["k", "window_end"], "the newest revision of a key replaces others", False),
     ],
-    ids=["as emitted", "with other columns", "by revision", "panes", "time windows"],
+    ids=["as emitted", "with other columns", "without duplicates", "by revision", "panes", "time windows"],
 )
 def test_a_table_by_keys_deletes_the_sessions_that_others_replace(spec, then, keys, words: str, *, taken_back) -> None:
     """2.6: `explain` says so, and only where a table needs it the step emits what it takes back."""
@@ -228,7 +287,7 @@ def test_a_table_by_keys_deletes_the_sessions_that_others_replace(spec, then, ke
     then(out).write("out", Delta("table", mode=Mode.UPSERT, keys=keys))
     out.write("log", MemorySink())
     assert words in said(job, "sink out")
-    (step,) = job.graph().steps
+    (step,) = [step for step in job.graph().steps if step.name == "w"]
     assert needs_retractions(step, job.graph().nodes) is taken_back
 
 
