@@ -155,7 +155,7 @@ def _wrong_keys(node: SinkNode, panes: Accumulation, revising: StepNode) -> str 
 def _mixes_windows(node: Node, revising: StepNode, names: set[str]) -> bool:
     """Return whether no window column of a step reaches the keys, on a way without functions of the user's.
 
-    `names` are those of columns that the keys are made of, as `node` reads them, in lower case.
+    `names` has the columns that make the keys, as `node` reads them, in lower case.
     """
     for above in node.parents:
         if above is revising:

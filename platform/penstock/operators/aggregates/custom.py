@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import NotAnInverse, UserFunctionError, WrongOutput, WrongWindowOutput
+from penstock.errors import NotAnInverse, UnfitValue, UserFunctionError, WrongOutput, WrongWindowOutput
 from penstock.graph.aggregates import CustomFunctions
 from penstock.graph.source_location import line_of
 from penstock.operators.aggregates.cells import Cell, Column, Partials, Rows, as_arrow, valid_mask
 from penstock.operators.columns import ddl_schema
 from penstock.operators.debug_mode import alike, is_debugging
 from penstock.operators.functions.output_columns import typed_column
-from penstock.operators.functions.python_values import key_values, python_values
+from penstock.operators.functions.python_values import Maps, first_unfit, key_values, python_values
 from penstock.operators.functions.user_function import UserFunction
 from penstock.state.keys import Ints
 
@@ -62,7 +62,7 @@ class Custom(Cell):
             column, ids = column.filter(pa.array(valid)), ids[valid]
         states: list[Any] = [None] * groups
         add = self.functions.add
-        for group, value in zip(ids.tolist(), python_values(column, self.what), strict=True):
+        for group, value in zip(ids.tolist(), _plain(column, str(self.input), self.what), strict=True):
             old = states[group]
             states[group] = self._state(self._called(add, "add", group, self._whole(old), value), add, "add", group)
         return {self.columns[0]: self._column(states)}
@@ -81,7 +81,7 @@ class Custom(Cell):
         # What leaves is subtracted once all is merged that it is in.
         several = several[np.argsort(-signs[several], kind="stable")]
         states: dict[int, Any] = {}
-        values = python_values(column.take(pa.array(several)), self.what)
+        values = _plain(column.take(pa.array(several)), "state", self.what, maps="strict")
         for group, one, value in zip(ids[several].tolist(), signs[several].tolist(), values, strict=True):
             states[group] = self._merged(states.get(group), value, one, group)
         touched = np.array(sorted(states), dtype=np.int64)
@@ -118,7 +118,7 @@ class Custom(Cell):
         back = self._called(functions.subtract, "subtract", group, both, deepcopy(value))
         # As stored, so that an int and a float, or a tuple and a list, are one.
         made, wanted = (self._column([state], np.array([group])) for state in (back, old))
-        if not alike(made.to_pylist(), wanted.to_pylist()):
+        if not alike(*(_plain(column, "state", self.what, maps="strict") for column in (made, wanted))):
             raise NotAnInverse(
                 f"{self.what}: subtract(merge(a, b), b) is {back!r:.80} for a = {old!r:.80} and b = {value!r:.80}",
                 where=line_of(functions.subtract),
@@ -148,7 +148,7 @@ class Custom(Cell):
 def computed(states: Column, kind: pa.DataType, functions: CustomFunctions, what: str) -> pa.Array:
     """Return the results of states, in their type; that of no values is the result of `zero`."""
     results = []
-    for group, state in enumerate(python_values(as_arrow(states), what)):
+    for group, state in enumerate(_plain(as_arrow(states), "state", what, maps="strict")):
         try:
             results.append(functions.result(functions.start() if state is None else state))
         except Exception as why:
@@ -171,6 +171,14 @@ def naming_keys(keys: Sequence[pa.Array], rows: Ints) -> Iterator[None]:
         (key,) = key_values(pa.table([column.take(place) for column in keys], names=names), 1)
         shown = tuple(key) if len(keys) > 1 else key
         raise type(error)(f"{error.what}, key {shown!r}", where=error.where) from error.__cause__
+
+
+def _plain(column: pa.Array, name: str, what: str, *, maps: Maps = None) -> list[Any]:
+    """Return values as Python objects; raises UnfitValue for the first that Python cannot hold."""
+    values = python_values(column, name, maps=maps)
+    if lost := first_unfit(values):
+        raise UnfitValue(f"{what}: column {name!r} has {lost.shown}, which no Python object holds")
+    return values
 
 
 def _typed(values: Sequence[Any], field: pa.Field, what: str, fn: Callable[..., Any], groups: Ints | None) -> pa.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,8 @@ __all__ = ["PIECE", "Unfit", "first_unfit", "key_values", "python_rows", "python
 
 PIECE = 4_096
 """Rows, or keys, that are Python objects at once."""
-_UNFIT = (ValueError, OverflowError, ArithmeticError, pa.ArrowException)
+_UNFIT = (ValueError, OverflowError, ArithmeticError, KeyError, TypeError, pa.ArrowException)
+Maps: TypeAlias = Literal["strict"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,21 @@ def python_rows(table: pa.Table) -> list[Any]:
     return rows
 
 
-def python_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """Return the values of a column, an Unfit in the place of each that Python cannot hold."""
+def python_values(column: pa.Array | pa.ChunkedArray, name: str, *, maps: Maps = None) -> list[Any]:
+    """Return the values of a column, an Unfit in the place of each that Python cannot hold.
+
+    Maps are lists of pairs, with `maps="strict"` dicts.
+    """
     try:
-        values: list[Any] = column.to_pylist()
+        values: list[Any] = column.to_pylist(maps_as_pydicts=maps)
     except _UNFIT:
-        return [_value(column.slice(at, 1), name) for at in range(len(column))]
+        return [_value(column.slice(at, 1), name, maps) for at in range(len(column))]
     return values
 
 
-def _value(cell: pa.Array | pa.ChunkedArray, name: str) -> Any:
+def _value(cell: pa.Array | pa.ChunkedArray, name: str, maps: Maps) -> Any:
     try:
-        return cell.to_pylist()[0]
+        return cell.to_pylist(maps_as_pydicts=maps)[0]
     except _UNFIT:
         array = cell.combine_chunks() if isinstance(cell, pa.ChunkedArray) else cell
         return Unfit(name, " ".join(array.to_string().split())[2:-2][:80])

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from examples import examples
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from window_disk import WindowDisk
 
 from penstock import agg, micros
-from penstock.errors import BadExpression, JobError, NotAnInverse, UserFunctionError, WrongWindowOutput
+from penstock.errors import BadExpression, JobError, NotAnInverse, UnfitValue, UserFunctionError, WrongWindowOutput
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.specs.session_windows import Session, SessionWindows
 from penstock.graph.specs.time_windows import TimeWindows
@@ -183,3 +184,26 @@ def test_what_is_no_function_or_no_ddl_is_refused_at_the_users_line() -> None:
         agg.custom(add=3, **given)  # type: ignore[arg-type]
     with pytest.raises(BadExpression, match="state= of agg.custom is ''"):
         agg.custom(add=min, **{**given, "state": ""})
+
+
+def test_maps_in_states_are_dicts_and_values_without_an_object_are_errors() -> None:
+    """For merge and result as for add; a timestamp beyond the year 9999 reaches no function."""
+    spec = agg.custom(
+        zero={},
+        add=lambda state, value: {**state, str(value): 1},
+        merge=lambda a, b: {**a, **b},
+        result=len,
+        input="v",
+        state="m map<string,long>",
+        output="long",
+    )
+    functions = spec.custom
+    assert functions is not None
+    kind = pa.map_(pa.string(), pa.int64())
+    cell = custom.Custom(("s",), "v", kind, functions, "total = custom(v)")
+    states = {"s": pa.array([{"a": 1}, {"b": 2}], kind)}
+    merged = cell.merge(states, np.array([0, 0]), 1)["s"]
+    assert custom.computed(merged, pa.int64(), functions, "total").to_pylist() == [2]
+    rows = custom.Rows({"v": pa.array([2**60], pa.timestamp("us", "UTC"))}, np.array([0]))
+    with pytest.raises(UnfitValue, match=r"total = custom\(v\): column 'v' has"):
+        cell.reduce(rows, np.array([0]), 1)
