@@ -64,10 +64,11 @@ def test_aggregates_without_an_evictor_need_no_bound() -> None:
 
 @pytest.mark.parametrize("trigger", [Never(), AtEnd(), Purging(Never())], ids=str)
 def test_a_trigger_that_never_fires_is_refused(trigger: Any) -> None:
-    """AtEnd does not fire while rows come; unbounded=True says that this is meant."""
+    """AtEnd does not fire while rows come; unbounded=True says that this is meant, and a ttl bounds the state."""
     with pytest.raises(UnboundedWindow, match="never fires"):
         windowed(GlobalWindow().trigger(trigger))
     windowed(GlobalWindow(unbounded=True).trigger(trigger)).aggregate(n=agg.count())
+    windowed(GlobalWindow(ttl=seconds(60)).trigger(trigger)).apply(max, output="k string")
 
 
 @pytest.mark.parametrize(
