@@ -201,14 +201,13 @@ class GlobalWindowStream(Windowed[Stream, GlobalWindow]):
     hint: ClassVar[str] = ".aggregate(n=agg.count())"
 
     def checked(self) -> Self:
-        """Return the same; raises JobError without a trigger, and UnboundedWindow where it never fires and rows stay for ever."""
+        """Return the same; raises JobError without a trigger, UnboundedWindow where rows would stay for ever."""
         if self._spec.fires_by is None:
             raise job_error(f"global window {self._name!r} has no trigger: add .trigger(Every(count(100))) or the like")
         if not fires(self._spec.fires_by) and not self._spec.unbounded and self._spec.ttl is None:
             words = trigger_words(self._spec.fires_by)
-            raise job_error(
-                f"the trigger of window {self._name!r}, {words}, never fires before the end of time", UnboundedWindow
-            )
+            what = f"the trigger of window {self._name!r}, {words}, never fires before the end of time"
+            raise job_error(what, UnboundedWindow)
         return self
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
