@@ -150,8 +150,8 @@ class Machine(ABC):
         return self.codes
 
     def wants(self, slots: Ints, batch: TriggerBatch) -> Bools:
-        """Return which keys it would fire for, if it has not finished."""
-        raise NotImplementedError
+        """Return which keys it would fire for, if it has not finished: none, but compositions ask their parts."""
+        return np.zeros(len(slots), dtype=np.bool_)
 
     @abstractmethod
     def fire(self, slots: Ints, batch: TriggerBatch, mask: Bools) -> None:
