@@ -230,7 +230,7 @@ def test_safe_mode_is_waited_for_wherever_a_running_stream_meets_it(hdfs: HdfsSe
     """By the log, by a task, by the log again, within a call's patience: no row comes out meanwhile, and all after."""
     met = {
         Hook("FixOffsets", "before", 1): "/log/",
-        Hook("Compute", "before", 2): "/state/",
+        Hook("Compute", "before", 2): "/staged/files/",  # what a task writes first
         Hook("CommitBatch", "before", 2): "/log/",
     }
     assert run_into_safe_mode(hdfs, stream, spark, met) == [[0], [0, 1], [0, 1]]
