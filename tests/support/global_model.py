@@ -175,6 +175,19 @@ class Judge:
             case _ if hasattr(self.trigger, "judge"):
                 self.state = self.pending
 
+    def comes(self, before: Clock, now: Clock) -> bool:
+        """Return whether a moment that it waits for has come since."""
+        if self.finished:
+            return False
+        if isinstance(self.trigger, AfterEach):
+            return self._turn().comes(before, now)
+        match self.trigger:
+            case AfterProcessingTime() | AfterEventTime() | AtEnd():
+                return self._result(now, 1) is not None and self._result(before, 1) is None
+            case Every() if not isinstance(self.trigger.period, Count):
+                return self._result(now, 1) is not None
+        return any(part.comes(before, now) for part in self.parts)
+
     def emptied(self) -> None:
         """Have no row any more."""
         self.next = None
@@ -230,9 +243,10 @@ class Model:
     ttl: int | None = None
     windows: dict[Any, Window] = field(default_factory=dict)
     expired: int = 0
+    before: Clock = Clock(0, None)
 
     def batch(self, rows: Sequence[Row], clock: Clock) -> tuple[dict[Any, list[Row]], list[Row]]:
-        """Take a batch."""
+        """Take a batch: a key is judged if it has rows, or a moment has come that its trigger waits for."""
         late, came = [], set()
         for row in rows:
             window = self.windows.setdefault(row["k"], Window(Judge(self.trigger)))
@@ -245,7 +259,8 @@ class Model:
             came.add(row["k"])
         fired = {}
         for key, window in self.windows.items():
-            result = window.judge.wants(clock, len(window.rows)) if window.rows else None
+            awake = window.rows and (key in came or window.judge.comes(self.before, clock))
+            result = window.judge.wants(clock, len(window.rows)) if awake else None
             if result is not None:
                 window.judge.fire(clock, len(window.rows))
                 window.rows = evicted(self.evictor, window.rows)
@@ -259,4 +274,5 @@ class Model:
             if self.ttl is not None and key not in came and window.seen + self.ttl < clock.time:
                 self.expired += len(window.rows)
                 del self.windows[key]
+        self.before = clock
         return fired, late

@@ -7,7 +7,7 @@ not fire are not read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -135,7 +135,8 @@ class GlobalBatch:
         written = pc.equal(column_array(self.stored, TRIGGER), pa.scalar(layout.trigger)).fill_null(False)  # noqa: FBT003
         same: Bools = self.had & written.to_numpy(zero_copy_only=False)
         self.own = RowTriggers(self.work.name, [None] * self.total)
-        if any(not isinstance(part, Trigger) for part in walk(self.work.spec.trigger)):
+        self.has_own = any(not isinstance(part, Trigger) for part in walk(self.work.spec.trigger))
+        if self.has_own:
             texts = column_array(self.stored, VALUES).to_pylist()
             self.own.kept = [given if known else None for given, known in zip(texts, same.tolist(), strict=True)]
         self.machine = machine_of(self.work.spec.trigger, self.own)
@@ -188,13 +189,31 @@ class GlobalBatch:
             rows=lambda: python_rows(self.live_rows.select(rows_as.visible.names)),
             names=self._names,
         )
-        every = np.ones(self.total, dtype=np.bool_)
-        self.machine.take(self.slots, batch, every)
-        codes = self.machine.ready(self.slots, batch, every)
+        awake = self._awake()
+        self.machine.take(self.slots, batch, np.ones(self.total, dtype=np.bool_))
+        codes = self.machine.ready(self.slots, batch, awake)
         self.fires: Bools = (codes != CONTINUE) & (self.held_now > 0)
         self.machine.fire(self.slots, batch, self.fires)
         self.finished: Bools = self.machine.finished(self.slots)
         self.emptied: Bools = self.fires & ((codes == PURGE) | self.finished)
+
+    def _awake(self) -> Bools:
+        """Return the keys whose triggers are judged: those with rows, and those whose moment has come by now.
+
+        An entry may be of a moment that the trigger waits for no more, and a key may be due only to expire. Without
+        this, `AtEnd`, which is ready in each batch after the end, would fire once more by chance. Triggers of the
+        user's are asked for their moments once a batch, after they were judged: they are judged whenever an entry says.
+        """
+        if self.has_own:
+            return np.ones(self.total, dtype=np.bool_)
+        awake = self.had_rows.copy()
+        from_the_start = replace(self.batch, time=NONE, watermark=None)
+        for part, due in zip(self._clocks, self.machine.dues(self.slots, from_the_start), strict=True):
+            if part in self.woken:
+                clock = self._clocks[part]
+                assert clock is not None
+                awake |= (due <= clock) & (due < END_OF_TIME)
+        return awake
 
     def _schedule(self) -> None:
         """Find which keys expire, which are forgotten, and when the others are judged though no row comes."""

@@ -211,3 +211,15 @@ def test_a_person_may_have_a_trigger_begin_again(tmp_path: Path) -> None:
     disk.rebuild(table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, table.schema.field(at).type)), 2)
     made = [disk.batch([{"k": "a", "n": n, "v": 0.0, "t": n}], time=n).output for n in (2, 3, 4)]
     assert made == [[], [], [{"k": "a", "rows": [0, 1, 2, 3, 4]}]]
+
+
+@pytest.mark.parametrize("trigger", [AfterEach(AtEnd(), AtEnd()), Repeatedly(AtEnd())])
+@pytest.mark.parametrize("ttl", [None, micros(3)])
+def test_the_end_comes_once(tmp_path: Path, trigger: Any, ttl: Any) -> None:
+    """6: after the end of time a key is judged again only if it gets a row, also where a ttl wakes it up."""
+    disk = GlobalDisk(spec_of(GlobalWindow(ttl=ttl).trigger(trigger)), tmp_path)
+    row = {"k": "a", "n": 0, "v": 0.0, "t": 0}
+    assert disk.batch([row], time=1, watermark=END_OF_TIME).output == [{"k": "a", "rows": [0]}]
+    assert [disk.batch([], time=time, watermark=END_OF_TIME).output for time in range(2, 7)] == [[]] * 5
+    again = disk.batch([{**row, "n": 7}], time=7, watermark=END_OF_TIME).output
+    assert again == [{"k": "a", "rows": [0, 7] if ttl is None else [7]}]
