@@ -80,6 +80,8 @@ class Harness:
         self._quality = project_quality() if quality is None else Path(quality).resolve()
         self._asked: int | None = None
         self._stop_at: tuple[str, str] | None = None
+        # The job with a sink on each late stream, without which its graph may be refused, and their names.
+        self._seen = job
         self._late: dict[str, str] = {}
         # What sinks got and no call has returned yet, and the batches, by checkpoint, whose rows were taken down.
         self._fresh: dict[str, list[Row]] = {}
@@ -258,14 +260,14 @@ class Harness:
     # --- inside ------------------------------------------------------------------------------
 
     def _open(self) -> JobRun:
-        job, self._late = with_late_sinks(self.job)
+        self._seen, self._late = with_late_sinks(self.job)
         return JobRun.open(
-            job,
+            self._seen,
             session_of_tests(),
             root=self.root,
             clock=self._clock,
             trigger=self._trigger(),
-            suites=find_suites(job.graph(), self._quality),
+            suites=find_suites(self._seen.graph(), self._quality),
             settings=self.settings,
         )
 
@@ -368,7 +370,7 @@ class Harness:
         return [node for node in self._driver().engine.graph.sinks if node.name not in self._late.values()]
 
     def _trigger(self) -> Trigger:
-        return trigger_of(self.job, self._interval, self._zero, at=self._asked)
+        return trigger_of(self._seen, self._interval, self._zero, at=self._asked)
 
     def _ask(self, at: int | None) -> None:
         self._asked = at
