@@ -10,7 +10,7 @@ An estimator of your own is one class with one method:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from penstock.rates.cost_model import CostModel
 
@@ -29,6 +29,7 @@ class Measurement(NamedTuple):
     scheduling_ms: float
 
 
+@runtime_checkable
 class RateEstimator(Protocol):
     """Say how many rows a second a source may give, by how long the batches so far took.
 

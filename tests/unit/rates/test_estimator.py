@@ -84,6 +84,13 @@ def test_numbers_that_no_batch_can_have_leave_no_trace(make: Callable[[], RateEs
     assert estimator.compute(6000, 450, 520, 0) == other.compute(6000, 450, 520, 0)
 
 
+@every_estimator
+def test_an_estimator_is_known_by_its_method(make: Callable[[], RateEstimator]) -> None:
+    """8.0, API: RateEstimator can be asked at run time whether something is one."""
+    assert isinstance(make(), RateEstimator)
+    assert not isinstance(object(), RateEstimator)
+
+
 def test_an_estimator_of_ones_own_is_one_method() -> None:
     """The class of the contract's outline."""
 
