@@ -102,18 +102,18 @@ def approx_count_distinct(expression: str) -> Aggregate:
     return Aggregate(AggregateKind.APPROX_COUNT_DISTINCT, expression)
 
 
-def approx_quantile(expression: str, share: float) -> Aggregate:
+def approx_quantile(expression: str, q: float) -> Aggregate:
     """Take the least number that at least a share of the values does not exceed, within 1% of it; a double.
 
     The state keeps counts by buckets of 2%. NaN is greater than every number.
 
     Args:
         expression: The numbers.
-        share: From 0 to 1; 0.5 is the median.
+        q: The share, from 0 to 1; 0.5 is the median.
     """
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise job_error(f"the share of agg.approx_quantile is {share!r}; it is a number from 0 to 1")
-    return Aggregate(AggregateKind.APPROX_QUANTILE, expression, float(share))
+    if isinstance(q, bool) or not isinstance(q, int | float) or not 0 <= q <= 1:
+        raise job_error(f"the share of agg.approx_quantile is {q!r}; it is a number from 0 to 1")
+    return Aggregate(AggregateKind.APPROX_QUANTILE, expression, float(q))
 
 
 def collect(expression: str, *, limit: int) -> Aggregate:

@@ -150,7 +150,7 @@ def test_a_share_is_the_number_that_is_written(hundredths):
 def test_a_share_is_from_0_to_1(share):
     """API: refused where the job is written."""
     with pytest.raises(JobError, match="share"):
-        agg.approx_quantile("v", share)
+        agg.approx_quantile("v", q=share)
 
 
 def test_values_that_cannot_be_told_apart_are_refused():
