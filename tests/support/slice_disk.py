@@ -14,11 +14,10 @@ from penstock.operators.protocol import HASHED, Due, Emit, Tally
 from penstock.operators.windows.early_step import EarlyWindowStep
 from penstock.operators.windows.time_windows import WindowStep
 from penstock.operators.windows.window_step import WindowStepWork
-from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.partition_state import PartitionState
-from penstock.runtime.tasks.staging import TaskFiles
 from penstock.state.row_layout import HASH
 from penstock.state.writer import Change, Written
+from tests.support.step_disk import StepDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,62 +36,61 @@ def sent(delta: pa.Table) -> pa.Table:
     return delta.rename_columns({HASH: HASHED})
 
 
-class SliceDisk:
+class SliceDisk(StepDisk):
     """One partition of the step `w` in a folder; `ref` names its manifest."""
 
     def __init__(self, spec: WindowStep, root: Path, ref: Mapping[str, Any] | None = None, batches: int = 0) -> None:
+        super().__init__("w", root)
         kind = EarlyWindowStep if spec.window.has_early else WindowStepWork
-        self.work = kind(window=spec.window, plan=spec.plan, keys=spec.keys)
-        self.root, self.ref, self.batches = root, ref, batches
+        self.step = kind(window=spec.window, plan=spec.plan, keys=spec.keys)
+        self.ref, self.batches = ref, batches
         self.base: Mapping[str, Any] | None = None
         """The manifest of a fold on which the next batch stands."""
 
+    @property
+    def work(self) -> Any:
+        """Return the step."""
+        return self.step
+
+    @property
+    def ref(self) -> Mapping[str, Any] | None:
+        """Return what names the manifest."""
+        return self.refs[0]
+
+    @ref.setter
+    def ref(self, ref: Mapping[str, Any] | None) -> None:
+        self.refs = [ref]
+
     def state(self) -> PartitionState:
         """Open what the last batch left."""
-        return PartitionState.open(self.root, "w", 0, self.ref, work=self.work, base=self.base)
+        return PartitionState.open(self.root, self.name, 0, self.ref, work=self.step, base=self.base)
+
+    def opened(self, number: int = 0) -> PartitionState:
+        """Open the same."""
+        assert number == 0
+        return self.state()
 
     def batch(
         self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None, time: int | None = None
     ) -> Batch:
         """Run a batch, and write what it changed; its time is its number, unless given."""
-        state, pieces, change, due, rows = self.state(), [], Change(), Due(None), 0
+        pieces, due, rows = [], Due(None), 0
         facts = self.facts(late, close, time).of_step("w")
-        for made in self.work.run(state, [[sent(delta) for delta in deltas]], facts):
+        for made in self.worked(0, [[sent(delta) for delta in deltas]], facts):
             match made:
                 case Emit():
                     pieces.append(made.rows)
-                case Change():
-                    change = made
                 case Due():
                     due = made
                 case Tally():
                     rows += made.counts["merged"]
-        written = self.write(state, change)
         self.batches += 1
-        output = pa.concat_tables(pieces) if pieces else self.work.outlets[MAIN_OUTLET].empty_table()
-        return Batch(output, due.watermark, rows, written, due.time)
+        output = pa.concat_tables(pieces) if pieces else self.step.outlets[MAIN_OUTLET].empty_table()
+        return Batch(output, due.watermark, rows, self.written, due.time)
 
-    def write(self, state: PartitionState, change: Change) -> Written:
+    def write(self, number: int, state: PartitionState, change: Change) -> Written:
         """Write a change of the state, as the batch that is next."""
-        written = state.write(change, TaskFiles(self.facts(None, None), self.batches, "0b0"), partitions=1)
-        if written.ref is not None:
-            self.ref, self.base = (
-                {"path": written.ref.path, "size": written.ref.size, "checksum": written.ref.checksum},
-                None,
-            )
-        return written
-
-    def facts(self, late: int | None, close: int | None, time: int | None = None) -> BatchContext:
-        """Return what the tasks of the next batch are told."""
-        return BatchContext(
-            batch=self.batches,
-            time=self.batches if time is None else time,
-            epoch=1,
-            run="0123456789ab",
-            spans={},
-            late={"w": late},
-            close={"w": close},
-            manifests={},
-            state_folder=str(self.root),
-            staging={},
-        )
+        self.written = super().write(number, state, change)
+        if self.written.ref is not None:
+            self.base = None
+        return self.written

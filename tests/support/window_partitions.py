@@ -87,7 +87,7 @@ class Partitions:
             own = table.filter(pa.array(np.sort(hashes) % count == number))
             moment = disk.facts(watermark, watermark, at).of_step("w")
             made = disk.work.rebuilt({MAIN: own}, moment)
-            disk.write(disk.state(), made.change)
+            disk.write(0, disk.state(), made.change)
             self.due[number] = (made.due, made.due_time)
             disk.batches += 1
         self.batches += 1

@@ -52,7 +52,7 @@ def test_hours_of_empty_batches_write_nothing(tmp_path: Path) -> None:
     disk = AsOfDisk(tmp_path, within=1_000)
     disk.batch([{"k": 1.0, "t": 500, "x": 1}], [{"k": 1.0, "t": 400, "y": 1}], late=None, close=None)
     disk.batch([], [], late=450, close=450)
-    before = disk.refs
+    before = list(disk.refs)
     for close in range(451, 500):
         assert disk.batch([], [], late=close, close=close).due == 501
     assert disk.refs == before

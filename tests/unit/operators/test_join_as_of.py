@@ -271,7 +271,7 @@ def test_what_may_change_while_the_state_stays(tmp_path: Path, changed: AsOfStep
     disk = AsOfDisk(tmp_path, within=5, how=JoinKind.INNER)
     disk.batch(lefts((1.0, 5, 0)), rights((1.0, 5, 0)), late=None, close=None)
     stored = pa.schema([*disk.step.tables[MAIN]])
-    by_state = changed.evolution(disk._open(0))
+    by_state = changed.evolution(disk.opened())
     by_table = changed.evolved(disk.step.layout_name, ["k"], stored)
     for evolution in (by_state, by_table):
         assert any(words in clause for clause in evolution.refused) if words is not None else not evolution.refused

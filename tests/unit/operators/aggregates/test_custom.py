@@ -173,8 +173,8 @@ def test_another_state_is_refused_on_a_restart(tmp_path: Any) -> None:
     disk.batch([[{"k": "a", "t": 1, "v": 1}]], late=None, close=None)
     same = disk_of(tmp_path, WINDOWS[0], total=total_of(subtract=True))
     other = disk_of(tmp_path, WINDOWS[0], total=LOW)
-    assert same.step.evolution(disk._open(0)).refused == ()
-    assert "custom(v,total)" in other.step.evolution(disk._open(0)).refused[0]
+    assert same.step.evolution(disk.opened()).refused == ()
+    assert "custom(v,total)" in other.step.evolution(disk.opened()).refused[0]
 
 
 def test_what_is_no_function_or_no_ddl_is_refused_at_the_users_line() -> None:

@@ -23,7 +23,7 @@ def pieces(window: SessionWindow, root, late: int | None = None) -> list[Send | 
     """Return what the map side yields for the rows of one task."""
     disk = SessionDisk(window, {"n": agg.count()}, root)
     facts = StepFacts(batch=0, time=0, watermark=late, late=late, read=NOW.read)
-    return list(disk.side.prepare(disk._branch(ROWS, 0), facts))
+    return list(disk.side.prepare(disk.branch(ROWS), facts))
 
 
 def test_a_task_sends_one_row_a_session(tmp_path):

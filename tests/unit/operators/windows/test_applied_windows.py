@@ -263,7 +263,7 @@ def test_a_stream_with_more_columns_resumes_and_one_with_fewer_is_refused(tmp_pa
     """Rows that are held have nulls in new columns; a function over windows of aggregates would lack rows."""
     first = disk_of(tmp_path, numbers)
     first.batch([three_rows()], late=None, close=None)
-    state = first._open(0)
+    state = first.opened()
     spec = first.spec
     more = pa.schema([("extra", pa.string()), *VISIBLE])
     wider = WindowDisk(
@@ -283,7 +283,7 @@ def test_a_stream_with_more_columns_resumes_and_one_with_fewer_is_refused(tmp_pa
     (tmp_path / "counts").mkdir()
     counts.root = tmp_path / "counts"
     counts.batch([three_rows()], late=None, close=None)
-    assert "all rows of a window" in first.step.evolution(counts._open(0)).refused[0]
+    assert "all rows of a window" in first.step.evolution(counts.opened()).refused[0]
 
 
 @pytest.mark.parametrize("accumulating", [True, False], ids=["accumulating", "discarding"])

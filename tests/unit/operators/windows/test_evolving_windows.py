@@ -195,7 +195,7 @@ class Job:
         made = work.rebuilt({MAIN: shown}, StepFacts(batch=self.batches, time=0, watermark=self.mark))
         self.root = self.root.with_name(f"{self.root.name}x")
         self.disk = SliceDisk(work, self.root, None, self.batches)
-        self.disk.write(self.disk.state(), made.change)
+        self.disk.write(0, self.disk.state(), made.change)
         self.batches += 1
         self.disk.batches = self.batches
 

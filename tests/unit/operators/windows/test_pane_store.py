@@ -37,7 +37,7 @@ def stored(root: Path, *batches: tuple[pa.Table, list[str | None], list[int], li
     for rows, panes, revisions, new_rows in batches:
         store = PaneStore(disk.state(), LAYOUT)
         entries = store.entries(rows, np.array(panes, dtype=object), np.array(revisions), np.array(new_rows))
-        disk.write(disk.state(), Change(append={PANES: entries}, facts={PARTIALS: {}, GENERATION: 0}))
+        disk.write(0, disk.state(), Change(append={PANES: entries}, facts={PARTIALS: {}, GENERATION: 0}))
         disk.batches += 1
     return PaneStore(disk.state(), LAYOUT)
 

@@ -277,9 +277,9 @@ def test_a_batch_that_is_not_committed_yet_unmaps_nothing_that_it_would_read_aga
     dropped: set[str] = set()
 
     class Watched(SliceDisk):
-        def write(self, state: PartitionState, change: Change) -> Written:
+        def write(self, number: int, state: PartitionState, change: Change) -> Written:
             mapped = set(section_reader._open.get(state.folder, ()))
-            written = super().write(state, change)
+            written = super().write(number, state, change)
             state.at(written)
             assert mapped <= set(section_reader._open.get(state.folder, ()))
             dropped.update(mapped - written.manifest.sizes.keys())
@@ -298,8 +298,8 @@ def test_what_reads_the_state_before_a_batch_reads_it_after(tmp_path: Path, monk
     monkeypatch.setattr(WindowStepWork, "adapters", lambda work, facts: made.append(work) or adapters(work, facts))
 
     class Watched(SliceDisk):
-        def write(self, state: PartitionState, change: Change) -> Written:
-            written = super().write(state, change)
+        def write(self, number: int, state: PartitionState, change: Change) -> Written:
+            written = super().write(number, state, change)
             made.clear()
             left = state.at(written)
             assert not made
