@@ -11,6 +11,7 @@ from penstock.state.keys import Bools, Ints
 __all__ = ["Spans", "free_slots", "merged_spans"]
 
 _NUMBERS = 2**63 - 1
+_DIGIT = 2**16 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,22 @@ def _in_order(owners: Ints, starts: Ints) -> Ints:
     """Return the places of spans by owner, then by start."""
     if not len(owners):
         return np.empty(0, dtype=np.int64)
+    if (starts[1:] >= starts[:-1]).all():
+        return _by_number(owners)
     earliest = int(starts.min())
     width = int(starts.max()) - earliest + 1
     if width * (int(owners.max()) + 1) > _NUMBERS:
         return np.lexsort((starts, owners))
     # One number for both sorts in half the time.
     return np.argsort(owners * width + (starts - earliest))
+
+
+def _by_number(owners: Ints) -> Ints:
+    """Return the places of owners in their order, equal ones as they come; numpy sorts 16 bits by radix."""
+    order = np.argsort((owners & _DIGIT).astype(np.uint16), kind="stable")
+    for shift in range(16, int(owners.max()).bit_length(), 16):
+        order = order[np.argsort((owners[order] >> shift & _DIGIT).astype(np.uint16), kind="stable")]
+    return order
 
 
 def _reached(owner: Ints, end: Ints, others: Bools) -> Ints:

@@ -43,6 +43,17 @@ def test_spans_that_touch_are_one(rows):
     assert (starts[spans.first] == spans.starts).all()
 
 
+@pytest.mark.parametrize("factor", [1, 2**15 + 1, 2**31 + 1, 2**47 + 1], ids=["1", "2", "3", "4"])
+@settings(max_examples=examples(25))
+@given(rows=SPANS)
+def test_spans_in_order_of_time_are_sorted_by_their_owners_alone(factor: int, rows) -> None:
+    """Owners of any size, which take 1 to 4 digits of 16 bits: the same spans as by both."""
+    rows = sorted(((owner * factor, start, length) for owner, start, length in rows), key=lambda row: row[1])
+    owners, starts, lengths = columns(rows)
+    spans = merged_spans(owners, starts, starts + lengths)
+    assert list(zip(spans.owners.tolist(), spans.starts.tolist(), spans.ends.tolist(), strict=True)) == one_by_one(rows)
+
+
 @settings(max_examples=examples(50))
 @given(SPANS, st.integers(0, 14))
 def test_merging_by_pieces_gives_the_same(rows, cut):
