@@ -104,9 +104,9 @@ def run_session(spark: SparkSession, *, quick: bool) -> list[Claim]:
     """Sessions of 30 s with a gap of 5 s, keyed count and sum, 100,000 rows and 10,000 keys a batch."""
     given = Input(rows=100_000, keys=KEYS, step=10_000_000)
     turns = (
-        Turns(warm_engine=15, warm_peer=6, rounds=2, engine=13, peer=5)
+        Turns(warm_engine=60, warm_peer=8, rounds=2, engine=21, peer=6)
         if quick
-        else Turns(warm_engine=40, warm_peer=10, rounds=4, engine=31, peer=8)
+        else Turns(warm_engine=130, warm_peer=20, rounds=4, engine=31, peer=8)
     )
     with report("Session windows") as results, scratch() as root:
         sides = duel_of(spark, given, root, session_job(root / "table"), session_query, discard, turns)
