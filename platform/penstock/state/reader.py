@@ -179,10 +179,30 @@ class StateReader:
         return np.unique(joined(groups))
 
     def first_group(self, part: str, at_least: int | None = None) -> int | None:
-        """Return the least group, not below `at_least`, that has rows; None where none has. Tombstones count."""
+        """Return the least group, not below `at_least`, that has rows; None where none has. Tombstones count.
+
+        The manifest knows it of most pieces, so that their files stay closed.
+        """
         low = None if at_least is None else start_of_group(at_least)
-        spans = (next(self.spans(part, run, low, None), None) for run in self.manifest.chain(part))
-        return min((int(span.block.groups[span.start]) for span in spans if span is not None), default=None)
+        groups = (self._first_group_of(part, run, low) for run in self.manifest.chain(part))
+        return min((group for group in groups if group is not None), default=None)
+
+    def _first_group_of(self, part: str, run: Run, low: Bound | None) -> int | None:
+        least = self._least(part, run, low)
+        for piece in run.pieces:
+            if least is None or piece.first >= least:
+                return piece.first[0]
+            if piece.last < least:
+                continue
+            if piece.groups is not None:
+                groups = groups_in(piece.groups)
+                group = int(groups[np.searchsorted(groups, least[0])])
+                if start_of_group(group) >= least:  # else only the rows say whether some of it are left
+                    return group
+            span = next(self._spans_of(piece, least, None), None)
+            if span is not None:
+                return int(span.block.groups[span.start])
+        return None
 
     def rows(
         self, part: str, run: Run, low: Bound | None, high: Bound | None, schema: pa.Schema | None = None

@@ -183,6 +183,15 @@ class AppendedRows(RuleBasedStateMachine):
         if hasattr(self, "manifests"):
             self._compare(NAMES, None, None)
 
+    @invariant()
+    def the_first_group_is_that_of_the_first_row(self):
+        """From each group on, and None after the last: merges, folds and floors change nothing."""
+        for place, folder in enumerate(getattr(self, "folders", [])):
+            reader = StateReader(folder, self.manifests[place])
+            for low in (None, *range(-3, 5)):
+                rows = [row for key in NAMES if self._partition(key) == place for row in self._expected(key, low)]
+                assert reader.first_group(PART, low) == min((group for group, _ in rows), default=None)
+
     def _compare(self, keys, low, high):
         for place, folder in enumerate(self.folders):
             mine = [key for key in keys if self._partition(key) == place]
@@ -266,6 +275,19 @@ def test_only_blocks_that_may_have_the_keys_are_read(tmp_path, monkeypatch):
     touched.blocks.clear()
     assert not len(reader.rows_of(part, np.array([20_000]), pa.table({"k": [20_000]}), (20, 21))[0])
     assert len(touched.blocks) <= 2
+
+
+def test_the_first_group_is_known_without_the_files(tmp_path):
+    """The manifest has the groups of each piece, also where a floor is between them."""
+    rows = rows_table([(group, key, group) for group in range(0, 9, 3) for key in NAMES])
+    parts = by_name([APPENDED])
+    change = Change(append={PART: rows}, floors={PART: 2})
+    manifest = write(tmp_path, empty_manifest(), change, parts=parts).manifest
+    for file in manifest.sizes:
+        (tmp_path / file).unlink()
+    section_reader.forget()
+    reader = StateReader(tmp_path, manifest)
+    assert [reader.first_group(PART, low) for low in (None, 1, 3, 4, 6, 7)] == [3, 3, 3, 6, 6, None]
 
 
 def test_what_is_damaged_or_gone_is_named(tmp_path):
