@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import UnfitValue, UserFunctionError
 from penstock.operators.functions.output_columns import typed_column
-from penstock.operators.functions.python_values import PIECE, Unfit, key_values, python_values
+from penstock.operators.functions.python_values import PIECE, Unfit, holds_all, key_values, python_values
 from penstock.operators.functions.user_function import TaskInfo, UserFunction, task_facts
 from penstock.operators.grouping import Grouping
 from penstock.operators.protocol import StepFacts
@@ -69,10 +70,19 @@ class KeyReduction:
                 raise self.blamed(fn, why, keys, current) from why
         return [*made, value]
 
+    def called(self, fn: Reduce, first: list[Any], second: list[Any], ids: Ints, keys: pa.Table) -> list[Any]:
+        """Return what a function makes of each two values, of which each is of a key; raises UserFunctionError."""
+        left = iter(first)
+        try:
+            return [fn(value, other) for value, other in zip(left, second, strict=True)]
+        except Exception as why:
+            at = len(first) - length_hint(left) - 1
+            raise self.blamed(fn, why, keys, int(ids[at])) from why
+
     def plain(self, values: pa.Array, ids: Ints, keys: pa.Table) -> list[Any]:
         """Return values, each of a key, as Python objects; raises UnfitValue."""
         items = python_values(values, self.field.name)
-        if Unfit in set(map(type, items)):
+        if not holds_all(values.type) and Unfit in set(map(type, items)):
             at, item = next((at, item) for at, item in enumerate(items) if isinstance(item, Unfit))
             raise UnfitValue(
                 f"window {self.step!r}: column {item.column!r} of a row of key {shown_key(keys, int(ids[at]))} is "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,9 +76,9 @@ class RunningValues(RunningForm):
         less, more = self._reduced(left), self._reduced(entered)
         names = [HASH, *self.stored.names]
         every = pa.concat_tables([part.select(names) for part in (running, less, more)]).combine_chunks()
+        n, m = running.num_rows, less.num_rows
         grouping = grouped(every, self.side.keys)
         keys = every.select(self.side.keys.names).take(pa.array(grouping.first))
-        n, m = running.num_rows, less.num_rows
         place = [_places(grouping, start, end) for start, end in ((0, n), (n, n + m), (n + m, every.num_rows))]
         had, leaves, enters = (at >= 0 for at in place)
         self._refuse_lost(keys, leaves & ~had & ~enters)
@@ -153,27 +152,18 @@ class RunningValues(RunningForm):
         """Return the values of all keys; those of `changed` without what left and with what entered."""
         if not len(changed):
             return start
-        call, made = self.reduction, list[Any]()
-        inverse = call.inverse
-        assert inverse is not None
-        off, on = left[changed] >= 0, entered[changed] >= 0
-        before, less, more = (
-            call.plain(column, changed, keys)
-            for column in (
-                start.take(pa.array(changed)),
-                values.take(pa.array(np.where(off, left[changed], 0))),
-                values.take(pa.array(np.where(on, entered[changed], 0))),
-            )
-        )
-        called = fn = call.fn
-        try:
-            for value, gone, come, leaves, enters in zip(before, less, more, off.tolist(), on.tolist(), strict=True):
-                called = inverse
-                kept = inverse(value, gone) if leaves else value
-                called = fn
-                made.append(fn(kept, come) if enters else kept)
-        except Exception as why:
-            raise call.blamed(called, why, keys, int(changed[len(made)])) from why
+        call = self.reduction
+        assert call.inverse is not None
+        made = call.plain(start.take(pa.array(changed)), changed, keys)
+        for fn, at in ((call.inverse, left[changed]), (call.fn, entered[changed])):
+            of = np.flatnonzero(at >= 0)
+            others = call.plain(values.take(pa.array(at[of])), changed[of], keys)
+            if len(of) == len(made):
+                made = call.called(fn, made, others, changed, keys)
+                continue
+            some = call.called(fn, [made[place] for place in of.tolist()], others, changed[of], keys)
+            for place, value in zip(of.tolist(), some, strict=True):
+                made[place] = value
         return replaced(start, changed, call.typed(made))
 
     def _refuse_lost(self, keys: pa.Table, lost: Bools) -> None:

@@ -129,7 +129,13 @@ def typed_table(table: object, schema: pa.Schema, label: str) -> pa.Table:
 
 def _fit(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Return whether the values are of Python types that the Arrow type holds whole; looks at each type once."""
-    present = [value for value in values if value is not None]
+    if pa.types.is_nested(kind) or pa.types.is_float32(kind):
+        return _fit_one_by_one([value for value in values if value is not None], kind)
+    return _are({*map(type, values)} - {type(None)}, *_python_types(kind))
+
+
+def _fit_one_by_one(present: Sequence[Any], kind: pa.DataType) -> bool:
+    """Return the same of values that are there, where their types do not say it."""
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         if not all(isinstance(value, Mapping) and value.keys() == set(names) for value in present):
@@ -142,11 +148,12 @@ def _fit(values: Iterable[Any], kind: pa.DataType) -> bool:
         return _fit([item for value in present for item in value], kind.value_type)
     if pa.types.is_float32(kind) and any(_LARGEST_FLOAT < abs(value) < float("inf") for value in present):
         return False
-    wanted, unwanted = _python_types(kind)
-    return all(
-        issubclass(kind_of_value, wanted) and not (unwanted and issubclass(kind_of_value, unwanted))
-        for kind_of_value in set(map(type, present))
-    )
+    return _are({*map(type, present)}, *_python_types(kind))
+
+
+def _are(kinds: set[type], wanted: tuple[type, ...], unwanted: tuple[type, ...]) -> bool:
+    """Return whether all types are among the wanted, or under them, and none is unwanted."""
+    return all(issubclass(kind, wanted) and not (unwanted and issubclass(kind, unwanted)) for kind in kinds)
 
 
 def _python_types(kind: pa.DataType) -> tuple[tuple[type, ...], tuple[type, ...]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["PIECE", "Unfit", "first_unfit", "key_values", "python_rows", "python_values"]
+__all__ = ["PIECE", "Unfit", "first_unfit", "holds_all", "key_values", "python_rows", "python_values"]
 
 PIECE = 4_096
 """Rows, or keys, that are Python objects at once."""
@@ -49,6 +49,11 @@ def python_values(column: pa.Array | pa.ChunkedArray, name: str, *, maps: Maps =
     except _UNFIT:
         return [_value(column.slice(at, 1), name, maps) for at in range(len(column))]
     return values
+
+
+def holds_all(kind: pa.DataType) -> bool:
+    """Return whether the type says that Python has an object for every value, so that none is an Unfit."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 def _value(cell: pa.Array | pa.ChunkedArray, name: str, maps: Maps) -> Any:
