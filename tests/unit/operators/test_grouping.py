@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import grouping
-from penstock.operators.grouping import group_rows
+from penstock.operators.grouping import group_rows, group_runs
 
 KEYS = {
     pa.int64(): st.sampled_from([0, 1, -(2**63), None]),
@@ -50,6 +50,27 @@ def test_rows_of_equal_key_and_slice_are_one_group_and_others_never(kind, hashes
     assert order == sorted(order)
     whole = group_rows(columns, hashed)
     assert len({(i, e[:2]) for i, e in zip(whole.ids.tolist(), exact, strict=True)}) == whole.groups
+
+
+@settings(max_examples=examples(16))
+@pytest.mark.parametrize("kind", KEYS, ids=str)
+@pytest.mark.parametrize("hashes", [2, 1000], ids=lambda n: f"{n} hashes")
+@given(data=st.data())
+def test_runs_of_distinct_keys_have_the_groups_of_their_rows(kind, hashes, data):
+    """DESIGN 6: whether a key is in each run or in one, and whether two keys share a hash in one run or across two."""
+    drawn = [data.draw(st.lists(KEYS[kind], max_size=6, unique_by=repr)) for _ in range(3)]
+    hashed = {repr(key): sum(map(ord, repr(key))) % hashes for run in drawn for key in run}
+    runs = [sorted(run, key=lambda key: hashed[repr(key)]) for run in drawn]
+    rows = [key for run in runs for key in run]
+    numbers = np.array([hashed[repr(key)] for key in rows], dtype=np.int64)
+    columns = [pa.array(rows, kind)]
+    grouped = group_runs(columns, numbers, [len(run) for run in runs])
+    expected = group_rows(columns, numbers)
+    named = [[repr(rows[row]) for row in grouping.first[grouping.ids]] for grouping in (grouped, expected)]
+    assert named[0] == named[1] == [repr(key) for key in rows]
+    assert grouped.groups == expected.groups
+    assert grouped.first.tolist() == [named[0].index(repr(rows[row])) for row in grouped.first]
+    assert numbers[grouped.first].tolist() == sorted(numbers[grouped.first].tolist())
 
 
 def test_slices_that_collide_with_hashes_are_told_apart():

@@ -18,7 +18,7 @@ from penstock.operators.batch_windows.key_reductions import KeyReduction, replac
 from penstock.operators.batch_windows.window_forms import Made, RunningForm, entry, grouped, values_of
 from penstock.operators.columns import column_array, integers
 from penstock.operators.debug_mode import alike
-from penstock.operators.grouping import Grouping
+from penstock.operators.grouping import Grouping, group_runs
 from penstock.operators.predicate_values import TablePredicate
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
@@ -77,7 +77,8 @@ class RunningValues(RunningForm):
         names = [HASH, *self.stored.names]
         every = pa.concat_tables([part.select(names) for part in (running, less, more)]).combine_chunks()
         n, m = running.num_rows, less.num_rows
-        grouping = grouped(every, self.side.keys)
+        columns = [column_array(every, name) for name in self.side.keys.names]
+        grouping = group_runs(columns, integers(every, HASH), (n, m, more.num_rows))
         keys = every.select(self.side.keys.names).take(pa.array(grouping.first))
         place = [_places(grouping, start, end) for start, end in ((0, n), (n, n + m), (n + m, every.num_rows))]
         had, leaves, enters = (at >= 0 for at in place)
