@@ -13,7 +13,7 @@ from penstock.sinks import Delta, MemorySink, Mode
 from penstock.sources import MemorySource
 from penstock.state import read
 from penstock.testing import Crashed, Harness
-from penstock.windows import Sliding, Tumbling, late_to
+from penstock.windows import Session, Sliding, Tumbling, late_to
 
 pytestmark = pytest.mark.sample(1, of="windows with early panes")
 
@@ -91,3 +91,35 @@ def test_open_windows_are_emitted_over_a_crash_and_a_rescale(tmp_path: Path) -> 
         ]  # fmt: skip
         # The row of b at 5 s is late for [0, 10) of the sliding windows only.
         assert {r["k"]: r["n"] for r in h.output()["minutes"]} == {"a": 10, "b": 5}
+
+
+@pytest.mark.slow
+def test_open_sessions_are_emitted_over_a_crash_and_a_rescale(tmp_path: Path) -> None:
+    """3.2, 10.5: keyed sessions and those of a whole stream; what waits is counted on in other partitions."""
+
+    def sessions(partitions: int = 2) -> Job:
+        job = Job("visits", partitions=partitions)
+        source = MemorySource("k string, t timestamp, v int")
+        rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(0))
+        spec = Session(seconds(10)).emit_every(seconds(3)).emit_on(count(2)).drop_late()
+        rows.key_by("k").window("w", spec).aggregate(n=agg.count(), total=agg.sum("v")).write("log", MemorySink())
+        each = Session(seconds(10)).emit_on(count(1)).discarding().drop_late()
+        rows.window("all", each).aggregate(n=agg.count()).write("panes", MemorySink())
+        return job
+
+    with Harness(sessions(), tmp_path) as h:
+        first = h.batch({"rows": [row("a", 0, 1), row("a", 1, 2), row("b", 1, 4)]}, at=1)
+        assert plain(first["log"]) == [("a", 11, "EARLY", 0, 2, 3)]
+        h.crash_after("CommitBatch")
+        with pytest.raises(Crashed):
+            h.batch({"rows": [row("a", 8, 8)]}, at=2)
+        assert plain(h.restart()["log"]) == []
+        h.restore(batch=h.commit().batch, partitions=5, job=sessions(5))
+        assert plain(h.batch(at=3)["log"]) == [("a", 18, "EARLY", 1, 3, 11), ("b", 11, "EARLY", 0, 1, 4)]
+        assert {r["k"]: (r["_revision"], r["_new_rows"]) for r in h.state("w")} == {"a": (1, 0), "b": (0, 0)}
+        assert plain(h.batch(watermark=30, at=4)["log"]) == [
+            ("a", 18, "ON_TIME", 2, 3, 11),
+            ("b", 11, "ON_TIME", 1, 1, 4),
+        ]
+        panes = [(r["window_end"].timestamp(), r["_pane"], r["n"]) for r in h.output()["panes"]]
+        assert panes == [(11, "EARLY", 3), (18, "EARLY", 1)], "without new rows a pane that discards does not come"

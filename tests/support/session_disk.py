@@ -31,6 +31,7 @@ class Made:
     aside: list[int] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     due: int | None = None
+    due_time: int | None = None
     times: list[int] = field(default_factory=list)
 
 
@@ -71,13 +72,22 @@ class SessionDisk(StepDisk):
         self.step = bind(spec, self.sides, StepContext(name="s", event=True, timed=True, retracts=retracts))
 
     def batch(
-        self, tasks: Sequence[Sequence[Row]], *, late: int | None, close: int | None, judged: int | None = None
+        self,
+        tasks: Sequence[Sequence[Row]],
+        *,
+        late: int | None,
+        close: int | None,
+        judged: int | None = None,
+        time: int | None = None,
     ) -> Made:
-        """Run a batch whose rows came in these tasks; arrival is by task, then by place."""
+        """Run a batch whose rows came in these tasks; arrival is by task, then by place.
+
+        The zero time is 0, and `time` the batch time, by default the number of the batch.
+        """
         made = Made()
         facts = StepFacts(
             batch=self.batches,
-            time=self.batches,
+            time=self.batches if time is None else time,
             watermark=close,
             late=late,
             judged=judged,
@@ -98,6 +108,7 @@ class SessionDisk(StepDisk):
                     made.counts.update(piece.counts)
                 case Due():
                     made.due = sooner(made.due, piece.watermark)
+                    made.due_time = sooner(made.due_time, piece.time)
         return made
 
     def sessions(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A model of sessions in plain Python, written from SEMANTICS 2 and 3 and decision 155 only; slow on purpose."""
+"""A model of sessions in plain Python, written from SEMANTICS 2 and 3, decisions 153, 155 and 181 only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _LIMIT = 2**62
 class ModelSession:
     """One session of a key: its rows, in order of arrival, and those that no row of the output has yet.
 
-    `revision` is the number of the newest row of the output, `emitted` that row if it is of the session as it is.
-    `parts` are what was held before the batch.
+    `revision` is the number of the newest row of the output, `closed` whether that is of the session as it is and final,
+    and `emitted` is that row. `since` is the time of the batch that brought the first row that no row of the output
+    has yet. `parts` are what was held before the batch.
     """
 
     key: Any
@@ -28,11 +29,13 @@ class ModelSession:
     fresh: Rows = field(default_factory=list)
     revision: int = -1
     emitted: ModelRow | None = None
+    closed: bool = False
+    since: int | None = None
     parts: list[ModelSession] = field(default_factory=list)
 
     def emit(self, pane: str, *, discarding: bool) -> ModelRow:
         """Return the next row of the output."""
-        self.revision += 1
+        self.revision, self.since, self.closed = self.revision + 1, None, pane != "EARLY"
         rows = list(self.fresh if discarding else self.rows)
         self.emitted = ModelRow(self.key, self.start, self.end, rows, pane, self.revision)
         self.fresh = []
@@ -69,16 +72,18 @@ class SessionModel:
     rule: LatenessRule = LatenessRule.WINDOW
     lateness: int = 0
     discarding: bool = False
+    every: int | None = None
+    early_rows: int | None = None
     retracts: bool = False
     key: Callable[[dict[str, Any]], Any] = lambda row: row["k"]
     held: list[ModelSession] = field(default_factory=list)
 
-    def batch(self, rows: Sequence[dict[str, Any]], *, late: int | None, close: int | None) -> ModelMade:
-        """Take a batch in order of arrival: what lateness has passed closes, rows merge, what is due closes."""
+    def batch(self, rows: Sequence[dict[str, Any]], *, late: int | None, close: int | None, time: int = 0) -> ModelMade:
+        """Take a batch in order of arrival: what lateness has passed closes, rows merge, what is due closes or is early."""
         made = ModelMade()
         for session in self.held:
-            if late is not None and session.end < late and session.emitted is None:
-                made.closed.append(session.emit("ON_TIME", discarding=self.discarding))
+            if late is not None and session.end < late and not session.closed:
+                self._close(session, "ON_TIME", made)
         self.held = [s for s in self.held if late is None or s.end + self.lateness >= late]
         for session in self.held:
             session.held, session.parts = True, [session]
@@ -92,7 +97,7 @@ class SessionModel:
             elif self.rule is LatenessRule.WATERMARK and late is not None and row["t"] < late:
                 made.late.append(row["n"])
             else:
-                sessions.append(ModelSession(self.key(row), [row], row["t"], row["t"] + gap, fresh=[row]))
+                sessions.append(ModelSession(self.key(row), [row], row["t"], row["t"] + gap, fresh=[row], since=time))
         sessions = _merged(sessions)
         late_ones = [s for s in sessions if not s.held and late is not None and s.end < late]
         made.late += [row["n"] for s in late_ones for row in s.rows]
@@ -103,12 +108,26 @@ class SessionModel:
                     p.emitted for p in session.parts if p.emitted and (p.start, p.end) != (session.start, session.end)
                 ]
                 made.closed += [replace(row, pane="RETRACTED") for row in gone]
-            if close is not None and session.end < close and session.emitted is None:
-                pane = "LATE" if late is not None and session.end < late else "ON_TIME"
-                made.closed.append(session.emit(pane, discarding=self.discarding))
+            if close is not None and session.end < close and not session.closed:
+                self._close(session, "LATE" if late is not None and session.end < late else "ON_TIME", made)
+            elif not session.closed and self._is_early(session, time, came=any(row in rows for row in session.fresh)):
+                made.closed.append(session.emit("EARLY", discarding=self.discarding))
         gone_by = None if close is None else close - self.lateness
-        self.held = [s for s in sessions if gone_by is None or s.emitted is None or s.end >= gone_by]
+        self.held = [s for s in sessions if gone_by is None or not s.closed or s.end >= gone_by]
         return made
+
+    def _close(self, session: ModelSession, pane: str, made: ModelMade) -> None:
+        """Close a session; when discarding, one without new rows has no row of the output."""
+        if session.fresh or not self.discarding:
+            made.closed.append(session.emit(pane, discarding=self.discarding))
+        session.closed = True
+
+    def _is_early(self, session: ModelSession, time: int, *, came: bool) -> bool:
+        """Return whether an open session has new rows that are due, by their number or at a multiple of `every`."""
+        if session.since is None:
+            return False
+        by_rows = self.early_rows is not None and came and len(session.fresh) >= self.early_rows
+        return by_rows or (self.every is not None and -(-session.since // self.every) * self.every <= time)
 
 
 def _merged(sessions: list[ModelSession]) -> list[ModelSession]:
@@ -129,7 +148,10 @@ def _merged(sessions: list[ModelSession]) -> list[ModelSession]:
                 max(other.revision, mine.revision),
                 other.parts + mine.parts,
             )
-            mine = ModelSession(mine.key, rows, *bounds, held=held, fresh=fresh, revision=revision, parts=parts)
+            since = min((s for s in (other.since, mine.since) if s is not None), default=None)
+            mine = ModelSession(
+                mine.key, rows, *bounds, held=held, fresh=fresh, revision=revision, parts=parts, since=since
+            )
         merged.append(mine)
     return merged
 

@@ -9,7 +9,7 @@ from penstock.errors import DuplicateName, JobError
 from penstock.graph.policies import Accumulation
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.windows import Cumulative, Session, Sliding, Tumbling
+from penstock.windows import Cumulative, Sliding, Tumbling
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,8 @@ from penstock.windows import Cumulative, Session, Sliding, Tumbling
         (lambda: Tumbling(seconds(1)).emit_every(seconds(0)), "too short"),
         (lambda: Tumbling(seconds(1)).emit_on(count(1)).emit_on(count(2)), "one emit_on"),
         (lambda: Tumbling(seconds(1)).emit_every(seconds(1)).emit_every(seconds(2)), "one emit_every"),
-        (lambda: Session(seconds(1)).emit_on(count(1)), "session has no early panes"),
     ],
-    ids=["rows without a unit", "time without a unit", "no time", "twice by rows", "twice by time", "a session"],
+    ids=["rows without a unit", "time without a unit", "no time", "twice by rows", "twice by time"],
 )
 def test_early_panes_that_make_no_sense_are_refused(build, problem: str) -> None:
     """Bad input: refused when the window is built, with what is wrong."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Job, agg, minutes, seconds
+from penstock import Job, agg, count, minutes, seconds
 from penstock.errors import JobError, RetractionsLost, RevisionsMisread
 from penstock.graph.revision_readers import needs_retractions
 from penstock.runtime.inspect.explain import explain_graph
@@ -255,6 +255,18 @@ def test_a_table_that_would_keep_replaced_sessions_is_refused(then, sink, why: s
     then(out).write("out", sink)
     with pytest.raises(RetractionsLost, match=why):
         job.graph()
+
+
+def test_a_table_of_sessions_with_early_panes_is_by_revision() -> None:
+    """2.6, 3.2: an open session has more rows than its newest pane, which so cannot be taken back as it was."""
+    early = Session(seconds(10)).drop_late().emit_on(count(1))
+    job, out = job_of(early)
+    out.write("out", TABLE)
+    with pytest.raises(RetractionsLost, match="early panes are not taken back"):
+        job.graph()
+    job, out = job_of(early)
+    out.write("out", Table("k", "window_end", "_revision"))
+    assert "early panes after 1 new rows of all rows so far" in said(job, "window w")
 
 
 @pytest.mark.parametrize(

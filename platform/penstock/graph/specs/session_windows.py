@@ -31,12 +31,8 @@ class SessionWindow(EventWindow):
     gap: int | str
 
     def __post_init__(self) -> None:
-        """Raise JobError for early panes, which sessions do not have, and for a gap that reaches beyond time."""
+        """Raise JobError for a gap that reaches beyond time."""
         EventWindow.__post_init__(self)
-        if self.has_early:
-            raise job_error(
-                "a session has no early panes: use emit_every and emit_on with Tumbling, Sliding or Cumulative"
-            )
         if isinstance(self.gap, int) and self.gap > LONGEST_GAP:
             raise job_error(
                 f"the gap of a session is {Duration(self.gap)}, and its end would be beyond time: the longest is "
@@ -80,6 +76,11 @@ class SessionWindows(WindowSpec):
     moves_windows: ClassVar[bool] = True
 
     @property
+    def keeps_emitted(self) -> bool:
+        """Return whether no pane was early: the state of an open session has more rows than its newest pane."""
+        return not self.window.has_early
+
+    @property
     def window_columns(self) -> frozenset[str]:
         """Return the end: a session may begin where one did that was forgotten."""
         return super().window_columns & {"window_end"}
@@ -106,17 +107,20 @@ class SessionWindows(WindowSpec):
         """Return the gap, what becomes of late rows, and which rows are."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped"
         panes = {"panes": self.window.accumulation.value} if self.window.has_panes else {}
-        return {"gap": self._gap, "late data": late, "lateness rule": self.window.rule.value, **panes}
+        early = {"early panes": self._early} if self.window.has_early else {}
+        return {"gap": self._gap, "late data": late, "lateness rule": self.window.rule.value, **panes, **early}
 
     def words(self, node: StepNode, keys: str) -> str:
         """Return the gap, keys, what becomes of late rows, and the aggregates."""
         late = f"to {self.window.late.stream}" if isinstance(self.window.late, LateTo) else "dropped and counted"
         late = f"late rows {late}"
-        if self.window.has_panes:
-            whole = self.window.accumulation is Accumulation.ACCUMULATING
+        whole = self.window.accumulation is Accumulation.ACCUMULATING
+        if self.window.allowed_lateness:
             panes = "all rows of the session, whose bounds may move" if whole else "the late rows"
             within = Duration(self.window.allowed_lateness)
             late = f"revised within {within} of the end by {panes}, rows that join none {late[10:]}"
+        if self.window.has_early:
+            late = f"early panes {self._early} of {'all rows so far' if whole else 'the new rows'}, {late}"
         return f"window {node.name}: sessions with a gap of {self._gap}, {keys}, {late}; {self.made}"
 
     @property

@@ -101,6 +101,14 @@ class WindowSpec(StepSpec):
         refuse_late_streams(graph, node, f"window {node.name!r}")
 
     @property
+    def _early(self) -> str:
+        """Return in words when an open window is emitted."""
+        window = self.window
+        every = [] if window.early_every is None else [f"every {Duration(window.early_every)}"]
+        rows = [] if window.early_rows is None else [f"after {window.early_rows:,} new rows"]
+        return " and ".join([*every, *rows])
+
+    @property
     def made(self) -> str:
         """Return the aggregates, or the function, in words."""
         if self.function is not None:
@@ -155,14 +163,6 @@ class TimeWindows(WindowSpec):
             whole = window.accumulation is Accumulation.ACCUMULATING
             late = f"early panes {self._early} of {'all rows so far' if whole else 'the new rows'}, {late}"
         return f"window {node.name}: {size}, {keys}, {late}; {self.made}"
-
-    @property
-    def _early(self) -> str:
-        """Return in words when an open window is emitted."""
-        window = self.window
-        every = [] if window.early_every is None else [f"every {Duration(window.early_every)}"]
-        rows = [] if window.early_rows is None else [f"after {window.early_rows:,} new rows"]
-        return " and ".join([*every, *rows])
 
 
 class WindowedStream(Windowed[Stream, EventWindow]):

@@ -6,6 +6,8 @@ keys, and the keys that are due cost.
 With allowed lateness a closed session is held until it is forgotten, and a row that joins it revises it (2.6). The row
 may prolong it, or join it to another. Then the session that comes out has other bounds than the rows that were emitted
 before, and replaces them. Its revisions are numbered on from the highest of these.
+
+Open sessions may have early panes (3.2), which are numbered likewise.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.policies import Accumulation, Pane
+from penstock.graph.specs.session_windows import SessionWindow
 from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import column_array, integers
@@ -25,6 +28,7 @@ from penstock.operators.protocol import HASHED, TIME, Emit, StateView, StepFacts
 from penstock.operators.sessions.session_layout import (
     BOUNDS,
     DEADLINES,
+    EARLY,
     LATENESS,
     NEVER,
     SESSIONS,
@@ -37,6 +41,7 @@ from penstock.operators.sessions.session_layout import (
 )
 from penstock.operators.sessions.session_rows import END, LATE_ARRIVAL, ROW, START, SURELY_LATE
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
+from penstock.operators.windows.early_panes import multiple_from
 from penstock.operators.windows.window_rows import late_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
@@ -46,7 +51,9 @@ from penstock.time.arrival import Stand, arrival_order
 __all__ = ["SessionBatch"]
 
 _BEGINNING = -(2**63)
-_ON_TIME, _LATE, _RETRACTED = (list(Pane).index(pane) for pane in (Pane.ON_TIME, Pane.LATE, Pane.RETRACTED))
+_EARLY, _ON_TIME, _LATE, _RETRACTED = (
+    list(Pane).index(pane) for pane in (Pane.EARLY, Pane.ON_TIME, Pane.LATE, Pane.RETRACTED)
+)
 OUTPUT_ROWS = 262_144
 """How many windows one piece of the output has at most."""
 
@@ -58,12 +65,19 @@ class SessionBatch:
     once; other arrays refer to a key by its place there.
     """
 
-    def __init__(self, layout: SessionLayout, state: StateView, rows: pa.Table, facts: StepFacts) -> None:
+    def __init__(
+        self, layout: SessionLayout, state: StateView, rows: pa.Table, facts: StepFacts, window: SessionWindow
+    ) -> None:
         self.layout, self.rows, self.facts = layout, rows, facts
+        self.early_rows, every = window.early_rows, window.early_every
+        # The multiple of emit_every at which rows of this batch are due.
+        self.next_multiple = None if every is None else multiple_from(facts.time, every, facts.zero)
         names, n = layout.keys.names, rows.num_rows
         of_keys = pa.schema([(HASH, pa.int64()), *layout.keys])
         came = rows.select([HASHED, *names]).rename_columns(of_keys.names)
-        due = {part: self._due(state, part, of_keys) for part in (DEADLINES, LATENESS) if part in layout.parts}
+        # How far the clock has come that each of these parts goes by.
+        self.clocks = {DEADLINES: facts.watermark, LATENESS: facts.watermark, EARLY: facts.time}
+        due = {part: self._due(state, part, of_keys) for part in self.clocks if part in layout.parts}
         every = pa.concat_tables([came, *due.values()]).combine_chunks()
         grouping = grouped(every.select(names), integers(every, HASH))
         self.hashes = integers(every, HASH)[grouping.first]
@@ -79,8 +93,8 @@ class SessionBatch:
         self._merge()
 
     def _due(self, state: StateView, part: str, of_keys: pa.Schema) -> pa.Table:
-        """Return the keys that have an entry up to the watermark."""
-        mark = self.facts.watermark
+        """Return the keys that have an entry up to where the part's clock is."""
+        mark = self.clocks[part]
         tables = [] if mark is None else state.scan(part, None, behind(mark))
         return pa.concat_tables(
             [of_keys.empty_table(), *(table.select(of_keys.names).cast(of_keys) for table in tables)]
@@ -95,7 +109,12 @@ class SessionBatch:
         # A session that the watermark of lateness has passed closes without the batch's rows.
         self.passed: Bools = (ends < late) & ~self.was_closed
         self.held_closed: Bools = self.was_closed | self.passed
-        self.held_revisions = layout.revisions_of(self.held) + self.passed
+        held_new = layout.new_rows_of(self.held)
+        # A pane that discards has rows, or there is none; without early panes there always are.
+        may_be_empty = layout.early and layout.accumulation is Accumulation.DISCARDING
+        self.passing: Bools = self.passed & (held_new > 0) if may_be_empty else self.passed
+        self.held_revisions = layout.revisions_of(self.held) + self.passing
+        held_new = np.where(self.held_closed, 0, held_new)
         surely: Bools = self.rows[SURELY_LATE].to_numpy()
         held, came = np.flatnonzero(ends >= max(late - lateness, _BEGINNING)), np.flatnonzero(~surely)
         self.spans = merged_spans(
@@ -117,15 +136,35 @@ class SessionBatch:
         self.closed: Bools = is_closed | (was & ~self.changed)
         self.revised: Bools = self.closes & (spans.ends < late)
         self.stays: Bools = ~(is_late | (self.closed & (spans.ends < max(close - lateness, _BEGINNING))))
+        waited = np.zeros(spans.total, dtype=np.int64)
+        np.add.at(waited, of_held, held_new[held])
+        self.new_rows = waited.copy()
+        np.add.at(self.new_rows, of_came, integers(self.rows, ROWS)[came])
+        self.emits: Bools = self.closes & (self.new_rows > 0) if may_be_empty else self.closes
+        self.early: Bools = ~is_late & ~self.closed & self._is_early(waited > 0)
         self.revisions = np.full(spans.total, -1, dtype=np.int64)
         np.maximum.at(self.revisions, of_held, self.held_revisions[held])
-        self.revisions += self.closes
+        self.revisions += self.emits | self.early
         self.slots = np.full(spans.total, -1, dtype=np.int64)
         self.slots[of_held] = integers(self.held, GROUP)[held]
         # Which rows of `held` have other bounds than what has come out of them.
         self.replaced = np.zeros(len(ends), dtype=np.bool_)
         self.replaced[held] = (starts[held] != spans.starts[of_held]) | (ends[held] != spans.ends[of_held])
+        # Of what a pane has had, one that discards has nothing more.
+        self.had: Bools = self.held_closed | (held_new == 0) if layout.early else self.held_closed
         self.merged = self._merged(of_held, of_came, came)
+
+    def _is_early(self, waited: Bools) -> Bools:
+        """Return which sessions have an early pane if they are open; `waited` had new rows before this batch.
+
+        The keys whose sessions have waited until this multiple of `emit_every` are in EARLY.
+        """
+        none = np.zeros(self.spans.total, dtype=np.bool_)
+        by_rows = none if self.early_rows is None else self.changed & (self.new_rows >= self.early_rows)
+        if self.next_multiple is None:
+            return by_rows
+        now = self.changed if self.next_multiple == self.facts.time else none
+        return by_rows | now | (waited & self.due[EARLY][self.spans.owners])
 
     def _merged(self, of_held: Ints, of_came: Ints, came: Ints) -> pa.Table:
         """Return the sessions that the batch leaves or closes, as the state has them; those without a row as held."""
@@ -134,7 +173,7 @@ class SessionBatch:
         changed = np.flatnonzero(self.changed)
         adds = self.changed[of_held]
         if self.layout.accumulation is Accumulation.DISCARDING:
-            adds &= ~self.held_closed[self.joined]
+            adds &= ~self.had[self.joined]
         parts = [
             self.held.select(names).take(pa.array(self.joined[adds])),
             self.rows.select(names).take(pa.array(came)),
@@ -159,17 +198,18 @@ class SessionBatch:
         return {"merged": int(rows.sum()), "counted": int(rows.sum()) - late, "late": late}
 
     def closed_sessions(self) -> Iterator[tuple[pa.Table, Bools | None]]:
-        """Yield the sessions that close, those that late rows revise, and the rows that are taken back, by their ends.
+        """Yield sessions that close, those that late rows revise, early panes, and what is taken back, by their ends.
 
-        Beside them is which of them close in time, None where all do.
+        Beside them is which of them are not late, None where all are in time.
         Of one key and end a row that is taken back comes before the one that replaces it.
         """
         taken_back = self.replaced & self.held_closed & self.layout.retracts
-        panes = np.where(self.revised[self.closes], _LATE, _ON_TIME)
+        panes = np.where(self.revised[self.emits], _LATE, _ON_TIME)
         pieces = [
-            (self.held.filter(pa.array(self.passed)), _ON_TIME, self.held_revisions[self.passed]),
+            (self.held.filter(pa.array(self.passing)), _ON_TIME, self.held_revisions[self.passing]),
             (self.held.filter(pa.array(taken_back)), _RETRACTED, self.held_revisions[taken_back]),
-            (self.merged.filter(pa.array(self.closes)), panes, self.revisions[self.closes]),
+            (self.merged.filter(pa.array(self.emits)), panes, self.revisions[self.emits]),
+            (self.merged.filter(pa.array(self.early)), _EARLY, self.revisions[self.early]),
         ]
         rows = pa.concat_tables([table for table, _, _ in pieces]).combine_chunks()
         of_rows = np.concatenate([np.broadcast_to(np.asarray(pane), table.num_rows) for table, pane, _ in pieces])
@@ -180,7 +220,8 @@ class SessionBatch:
             piece = slice(at, at + OUTPUT_ROWS)
             table = rows.slice(at, OUTPUT_ROWS).combine_chunks()
             windows = self.layout.finished(table, of_rows[piece], revisions[piece])
-            yield windows, of_rows[piece] == _ON_TIME if self.layout.has_panes else None
+            in_time = (of_rows[piece] == _ON_TIME) | (of_rows[piece] == _EARLY)
+            yield windows, in_time if self.layout.has_panes else None
 
     def late_rows(self, visible: pa.Schema, step: str) -> Iterator[Emit]:
         """Yield the late rows, which were sent whole, in order of arrival; `visible` are their columns."""
@@ -204,11 +245,15 @@ class SessionBatch:
         owners = self.spans.owners[stay]
         was_passed = np.zeros(self.spans.total, dtype=np.bool_)
         was_passed[self.spans.ids[: len(self.joined)]] = self.passed[self.joined]
-        other = (self.changed | self.closes | was_passed)[stay]
+        other = (self.changed | self.closes | self.early | was_passed)[stay]
         slots = free_slots(owners, self.slots[stay])
         at = stay[other]
         written = layout.marked(
-            self.merged.take(pa.array(at)), slots=slots[other], revisions=self.revisions[at], closed=self.closed[at]
+            self.merged.take(pa.array(at)),
+            slots=slots[other],
+            revisions=self.revisions[at],
+            closed=self.closed[at],
+            new_rows=np.where((self.closed | self.early)[at], 0, self.new_rows[at]),
         )
         # Tombstones for the numbers that a key has no session of any more.
         held_slots = integers(self.held, GROUP)
@@ -218,8 +263,8 @@ class SessionBatch:
         append = {}
         if written.num_rows or deleted.num_rows:
             append[SESSIONS] = pa.concat_tables([written, deleted])
-        for part, due in self.due.items():
-            closed = part == LATENESS
+        for part in (name for name in self.due if name != EARLY):
+            due, closed = self.due[part], part == LATENESS
             held, left = self.was_closed == closed, self.closed[stay] == closed
             before = least(self.key_of_held[held], self.held_ends[held], len(self.hashes))
             after = least(owners[left], self.spans.ends[stay[left]], len(self.hashes))
@@ -227,7 +272,13 @@ class SessionBatch:
             if len(asked):
                 groups = deadlines(after[asked], layout.lateness if closed else 0)
                 append[part] = entries(self.hashes[asked], self.keys.take(pa.array(asked)), groups)
+        waits = stay[(self.changed & ~self.closed & ~self.early)[stay]]
+        if self.next_multiple is not None and len(waits):
+            asked = np.unique(self.spans.owners[waits])
+            groups = np.full(len(asked), self.next_multiple, dtype=np.int64)
+            append[EARLY] = entries(self.hashes[asked], self.keys.take(pa.array(asked)), groups)
         # Where no entry was due no floor is written either.
-        watermark = self.facts.watermark
-        floors = {part: behind(watermark) for part, due in self.due.items() if watermark is not None and due.any()}
-        return Change(append=append, floors=floors)
+        passed = {part: clock for part, clock in self.clocks.items() if part in self.due and self.due[part].any()}
+        return Change(
+            append=append, floors={part: behind(clock) for part, clock in passed.items() if clock is not None}
+        )

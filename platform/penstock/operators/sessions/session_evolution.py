@@ -13,24 +13,28 @@ from penstock.graph.policies import Accumulation
 from penstock.graph.windows import REVISION
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SessionLayout
+from penstock.operators.windows.partials import NEW_ROWS
 from penstock.operators.windows.stored_partials import GENERATION, StoredPartials
 from penstock.operators.windows.window_evolution import changed_aggregates, kept_now
 from penstock.state.row_layout import DELETED
 
 __all__ = ["changed_sessions", "layout_text", "reads", "reads_table"]
 
-_BESIDE = (*BOUNDS.names, REVISION, CLOSED, DELETED)
+_BESIDE = (*BOUNDS.names, REVISION, CLOSED, NEW_ROWS, DELETED)
 
-_LAYOUT = re.compile(r"\[(.*?)\] (.*) in sessions(?: until (\d+) us after their end)?(, discarding)?", re.DOTALL)
+_LAYOUT = re.compile(
+    r"\[(.*?)\] (.*) in sessions(?: until (\d+) us after their end)?(, discarding)?(, early panes)?", re.DOTALL
+)
 
 
 def layout_text(layout: SessionLayout) -> str:
     """Return in words what is kept; the gap is no part of it, and may change."""
     keys = ", ".join(f"{field.name} {field.type}" for field in layout.keys)
     kept = ", ".join(f"{aggregate} {result}" for aggregate, result in kept_now(layout.plan))
-    until = f" until {layout.lateness} us after their end" if layout.has_panes else ""
+    until = f" until {layout.lateness} us after their end" if layout.lateness else ""
     panes = ", discarding" if layout.accumulation is Accumulation.DISCARDING else ""
-    return f"[{keys}] {kept} in sessions{until}{panes}"
+    early = ", early panes" if layout.early else ""
+    return f"[{keys}] {kept} in sessions{until}{panes}{early}"
 
 
 def reads(layout: SessionLayout, facts: Mapping[str, Any], was: str | None) -> StoredPartials:
@@ -62,6 +66,8 @@ def changed_sessions(was: str, now: str, read: StoredPartials, stored: pa.Schema
         refused.append(f"its allowed lateness was {before} and is {after}")
     if old[4] != new[4]:
         refused.append(f"its panes were {_panes(old)} and are {_panes(new)}")
+    if old[5] != new[5]:
+        refused.append(f"it had {'' if old[5] else 'no '}early panes and has {'some' if new[5] else 'none'}")
     of_aggregates = changed_aggregates(old[2], read, stored)
     if refused or of_aggregates.refused:
         return Evolution(refused=(*refused, *of_aggregates.refused))

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from penstock.graph.policies import Accumulation, Pane
 from penstock.graph.windows import REVISION
-from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.columns import column_array
+from penstock.operators.aggregates import ROWS, AggregatePlan
+from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import Grouping, group_rows
 from penstock.operators.windows.panes import PANE_FIELDS
+from penstock.operators.windows.partials import NEW_ROWS
 from penstock.operators.windows.window_rows import WINDOW_END, WINDOW_START
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
@@ -22,6 +23,7 @@ __all__ = [
     "BOUNDS",
     "CLOSED",
     "DEADLINES",
+    "EARLY",
     "LATENESS",
     "NEVER",
     "SESSIONS",
@@ -33,16 +35,22 @@ __all__ = [
     "micros_of",
 ]
 
-SESSIONS, DEADLINES, LATENESS = "sessions", "deadlines", "lateness"
-"""The parts of the state; in the last are keys by the watermark that forgets their earliest closed session."""
+SESSIONS, DEADLINES, LATENESS, EARLY = "sessions", "deadlines", "lateness", "early"
+"""The parts of the state.
+
+In LATENESS are keys by the watermark that forgets their earliest closed session. In EARLY they are by the batch time at
+which their open sessions have a pane.
+"""
 SESSION_START, SESSION_END, CLOSED = "session_start", "session_end", "_closed"
 _UTC = pa.timestamp("us", tz="UTC")
 BOUNDS = pa.schema([(SESSION_START, _UTC), (SESSION_END, _UTC)])
 _OF_PANES = pa.schema([(REVISION, pa.int64()), (CLOSED, pa.bool_())])
-"""The columns of sessions that late rows revise: number of the newest row, and whether it is of the session as it is.
+"""The columns of sessions that may be emitted again: number of the newest row, and whether it closed them as they are.
 
 The first is null before a row was emitted.
 """
+_OF_EARLY = pa.schema([(NEW_ROWS, pa.int64())])
+"""Beside them where there are early panes: how many rows no pane has had."""
 NEVER = 2**63 - 1
 _PANES = pa.array([pane.value for pane in Pane], pa.string())
 
@@ -52,7 +60,7 @@ class SessionLayout:
     """The columns of sessions, in the state and in the output; a plain value that can be pickled.
 
     `lateness` is how long a closed session is kept, in microseconds, and `retracts` says whether rows that another
-    session replaces are taken back.
+    session replaces are taken back. `early` says whether open sessions have panes.
     """
 
     plan: AggregatePlan
@@ -60,11 +68,12 @@ class SessionLayout:
     lateness: int = 0
     accumulation: Accumulation = Accumulation.ACCUMULATING
     retracts: bool = False
+    early: bool = False
 
     @property
     def has_panes(self) -> bool:
         """Return whether a session may be emitted more than once."""
-        return self.lateness > 0
+        return self.lateness > 0 or self.early
 
     @property
     def output(self) -> pa.Schema:
@@ -75,12 +84,17 @@ class SessionLayout:
     @property
     def shown(self) -> pa.Schema:
         """Return the columns of the main table."""
-        return pa.schema([*self.keys, *BOUNDS, *self.plan.fields, *(_OF_PANES if self.has_panes else ())])
+        return pa.schema([*self.keys, *BOUNDS, *self.plan.fields, *self._of_panes])
 
     @property
     def of_panes(self) -> frozenset[str]:
         """Return the columns that say what was emitted of a session."""
-        return frozenset(_OF_PANES.names if self.has_panes else ())
+        return frozenset(self._of_panes.names)
+
+    @property
+    def _of_panes(self) -> pa.Schema:
+        fields = [*(_OF_PANES if self.has_panes else ()), *(_OF_EARLY if self.early else ())]
+        return pa.schema(fields)
 
     @property
     def stored(self) -> pa.Schema:
@@ -90,7 +104,9 @@ class SessionLayout:
     @property
     def parts(self) -> dict[str, Part]:
         """Return that the newest row of a key and number hides the older; tables show sessions, the others follow."""
-        shown: dict[str, str | None] = {SESSIONS: "", DEADLINES: None, **({LATENESS: None} if self.has_panes else {})}
+        shown: dict[str, str | None] = {SESSIONS: "", DEADLINES: None}
+        shown |= {LATENESS: None} if self.lateness else {}
+        shown |= {EARLY: None} if self.early else {}
         keys = tuple(self.keys.names)
         return by_name(Part(name=n, identity=keys, merge=Merge.LATEST, table=table) for n, table in shown.items())
 
@@ -104,21 +120,22 @@ class SessionLayout:
             SESSION_END: pa.array(ends).cast(_UTC),
             REVISION: pa.nulls(len(hashes), pa.int64()),
             CLOSED: pa.array(none.astype(np.bool_)),
+            NEW_ROWS: pa.array(none),
             DELETED: pa.array(none.astype(np.bool_)),
         }
         schema = self.stored
         columns = [own[f.name] if f.name in own else rows[f.name].cast(f.type) for f in schema]
         return pa.table(columns, schema=schema)
 
-    def marked(
-        self, rows: pa.Table, *, slots: Ints, revisions: Ints | None = None, closed: Bools | None = None
-    ) -> pa.Table:
+    def marked(self, rows: pa.Table, *, slots: Ints, revisions: Ints, closed: Bools, new_rows: Ints) -> pa.Table:
         """Return sessions with their numbers among those of the key, and with what was emitted of them."""
         rows = _replaced(rows, GROUP, pa.array(slots))
-        if revisions is None or closed is None or not self.has_panes:
-            return rows
-        rows = _replaced(rows, REVISION, pa.array(revisions, mask=revisions < 0))
-        return _replaced(rows, CLOSED, pa.array(closed))
+        if self.has_panes:
+            rows = _replaced(rows, REVISION, pa.array(revisions, mask=revisions < 0))
+            rows = _replaced(rows, CLOSED, pa.array(closed))
+        if self.early:
+            rows = _replaced(rows, NEW_ROWS, pa.array(new_rows))
+        return rows
 
     def deleted(self, rows: pa.Table) -> pa.Table:
         """Return the tombstones of sessions."""
@@ -132,11 +149,19 @@ class SessionLayout:
         return numbers
 
     def closed_of(self, rows: pa.Table) -> Bools:
-        """Return which sessions were emitted as they are."""
+        """Return which sessions have closed as they are."""
         if not self.has_panes:
             return np.zeros(rows.num_rows, dtype=np.bool_)
         closed: Bools = column_array(rows, CLOSED).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
         return closed
+
+    def new_rows_of(self, rows: pa.Table) -> Ints:
+        """Return how many rows no pane has had; 0 where there are no early panes, which alone ask for it."""
+        if not self.early:
+            return np.zeros(rows.num_rows, dtype=np.int64)
+        new = column_array(rows, NEW_ROWS)
+        counted: Ints = np.where(new.is_null(), integers(rows, ROWS), new.fill_null(0))
+        return counted
 
     def finished(self, rows: pa.Table, panes: Ints, revisions: Ints) -> pa.Table:
         """Return sessions with the columns of `stored` as output; `panes` are places in the list of panes."""

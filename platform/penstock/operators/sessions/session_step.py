@@ -5,8 +5,10 @@ The state of a partition has these parts, all with `_hash` and the key columns:
 - `sessions`: a row for each key and session that is held, with bounds and partial aggregates. `_group` numbers the
   sessions of a key from 0, and stays as long as a session is held. The newest row of a key and number hides the older.
   With allowed lateness it has the number of the newest row that was emitted of the session, and whether it is closed.
+  With early panes it also has the number of rows that no pane has had.
 - `deadlines`: for each key an entry at or before the watermark that closes its earliest session, as `_group`.
 - `lateness`: with allowed lateness the same for the watermark that forgets its earliest closed session.
+- `early`: with early panes an entry at the multiple of `emit_every` at which the key's open sessions have one.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from penstock.operators.sessions.session_evolution import changed_sessions, layo
 from penstock.operators.sessions.session_layout import (
     BOUNDS,
     DEADLINES,
+    EARLY,
     LATENESS,
     NEVER,
     SESSIONS,
@@ -59,6 +62,7 @@ from penstock.operators.sessions.session_spans import free_slots, merged_spans
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.applied_windows import AppliedFunction, emitting
 from penstock.operators.windows.arrival_places import ranked_together
+from penstock.operators.windows.early_panes import multiple_from
 from penstock.operators.windows.stored_partials import GENERATION, StoredPartials
 from penstock.operators.windows.window_rows import LATE_COLUMNS
 from penstock.state.parts import Part
@@ -86,6 +90,7 @@ def bind(spec: SessionWindows, sides: Sequence[SessionSide], context: StepContex
         lateness=side.window.allowed_lateness,
         accumulation=side.window.accumulation,
         retracts=context.retracts and side.window.accumulation is Accumulation.ACCUMULATING,
+        early=side.window.has_early,
     )
     applied = AppliedFunction.of(spec.function, context.name, panes=layout.has_panes)
     return SessionStep(name=context.name, side=side, layout=layout, applied=applied)
@@ -195,8 +200,10 @@ class SessionStep(WholeRowsStep):
         slots = free_slots(spans.owners, np.full(spans.total, -1, dtype=np.int64))
         of_spans = conform(rows.take(pa.array(spans.first)), self.layout.shown)
         revisions, closed = self.layout.revisions_of(of_spans), self.layout.closed_of(of_spans)
+        new_rows = np.where(closed, 0, self.layout.new_rows_of(of_spans))
         written = self.layout.rows(hashes[spans.first], of_spans, spans.starts, spans.ends)
-        append = {SESSIONS: self.layout.marked(written, slots=slots, revisions=revisions, closed=closed)}
+        marked = self.layout.marked(written, slots=slots, revisions=revisions, closed=closed, new_rows=new_rows)
+        append = {SESSIONS: marked}
         first_hashes, first_keys, due = hashes[grouping.first], keys.take(pa.array(grouping.first)), None
         for part, these in ((DEADLINES, ~closed), (LATENESS, closed)):
             ends = least(spans.owners[these], spans.ends[these], grouping.groups)
@@ -206,7 +213,13 @@ class SessionStep(WholeRowsStep):
             groups = deadlines(ends[asked], self.layout.lateness if part == LATENESS else 0)
             append[part] = entries(first_hashes[asked], first_keys.take(pa.array(asked)), groups)
             due = int(groups.min()) if part == DEADLINES else due
-        return Rebuilt(change=Change(append=append, facts={GENERATION: 0}), due=due, due_time=None)
+        waits, every, due_time = np.unique(spans.owners[new_rows > 0]), self.side.window.early_every, None
+        if every is not None and len(waits):
+            # A multiple at the moment itself has emitted what was there.
+            due_time = multiple_from(moment.time + 1, every, moment.zero)
+            groups = np.full(len(waits), due_time, dtype=np.int64)
+            append[EARLY] = entries(first_hashes[waits], first_keys.take(pa.array(waits)), groups)
+        return Rebuilt(change=Change(append=append, facts={GENERATION: 0}), due=due, due_time=due_time)
 
     # --- what a batch does --------------------------------------------------------------------
 
@@ -214,7 +227,7 @@ class SessionStep(WholeRowsStep):
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Join the batch's sessions to those that are held, and close the ones that are due."""
-        batch = SessionBatch(self.layout, state, self._received(inputs[0]), facts)
+        batch = SessionBatch(self.layout, state, self._received(inputs[0]), facts, self.side.window)
         # It closes when the watermark is past its end, and so may be late downstream at its last microsecond.
         with emitting(self.applied, self.keys, facts, at_least=facts.judged) as emitted:
             for windows, on_time in batch.closed_sessions():
@@ -228,7 +241,7 @@ class SessionStep(WholeRowsStep):
             change = replace(change, facts=self._kept(state, facts.batch))
         after = yield change
         assert after is not None
-        yield Due(after.first_group(DEADLINES))
+        yield Due(after.first_group(DEADLINES), after.first_group(EARLY) if EARLY in self.layout.parts else None)
 
     def _received(self, tables: Sequence[pa.Table]) -> pa.Table:
         schema = self.side.sent

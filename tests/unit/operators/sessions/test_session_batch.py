@@ -97,7 +97,7 @@ def assert_held(disk: SessionDisk, model: SessionModel) -> None:
         )
         for r in disk.sessions()
     ]
-    wanted = [(s.key, s.start, s.end, s.emitted is not None, s.revision) for s in model.held]
+    wanted = [(s.key, s.start, s.end, s.closed, s.revision) for s in model.held]
     assert sorted(shown, key=repr) == sorted(wanted, key=repr)
 
 
@@ -151,7 +151,7 @@ def test_every_batch_gives_what_the_definition_gives(own_gaps, partitions, data)
                 made.late = expected.late
             assert_same(made, expected, len(rows), panes=lateness > 0)
             assert_held(disk, model)
-            due = min((s.end + 1 for s in model.held if s.emitted is None), default=None)
+            due = min((s.end + 1 for s in model.held if not s.closed), default=None)
             assert (made.due is None) == (due is None)
             assert due is None or made.due <= due
             if data.draw(st.integers(0, 4)) == 0:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from session_disk import KEYS, SessionDisk
 
-from penstock import agg, micros
+from penstock import agg, count, micros
 from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.aggregates import Aggregate
@@ -40,6 +40,15 @@ def test_another_lateness_is_taken_up(tmp_path: Path, now: SessionWindow, *, ref
     evolution = step.evolved(was.layout_name, ["k"], was.tables[MAIN])
     assert bool(evolution.refused) is refused
     assert bool(evolution.accepted) is not refused
+
+
+def test_early_panes_do_not_come_or_go_with_a_restart(tmp_path: Path) -> None:
+    """F51: state without them does not say which rows no pane has had; their number and time may change."""
+    windows = (ONCE, ONCE.emit_on(count(1)), ONCE.emit_on(count(2)).emit_every(micros(5)))
+    steps = [SessionDisk(window, {"rows": agg.count()}, tmp_path).step for window in windows]
+    was = steps[1]
+    refused = [bool(step.evolved(was.layout_name, ["k"], was.tables[MAIN]).refused) for step in steps]
+    assert refused == [True, False, False]
 
 
 def rows_at(*pairs: tuple[int, int | None]) -> list[dict[str, object]]:

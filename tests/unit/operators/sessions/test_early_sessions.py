@@ -1,0 +1,193 @@
+"""Open sessions that are emitted early, by rows and by batch time (SEMANTICS 3.2), also against a plain-Python model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session_disk import SessionDisk
+from session_model import ModelRow, SessionModel
+
+from penstock import agg, count, micros
+from penstock.graph.specs.session_windows import Session, SessionWindow
+from penstock.time.clock import END_OF_TIME
+from penstock.windows import drop_late
+
+GAP = 10
+AGGREGATES = {"rows": agg.count(), "all": agg.collect("n", limit=100)}
+PLAIN = Session(micros(GAP)).drop_late()
+Batch = tuple[int, Sequence[int], int | None]
+Row = tuple[int, int, int, str, int]
+ROW = st.fixed_dictionaries(
+    {"k": st.sampled_from(["a", "b", None]), "t": st.integers(-40, 60), "v": st.just(1), "g": st.just(GAP)}
+)
+
+
+def rows_at(*times: int) -> list[dict[str, Any]]:
+    """Return rows of one key, numbered by their times."""
+    return [{"k": "a", "t": t, "v": 1, "g": GAP, "n": t} for t in times]
+
+
+def plain(row: dict[str, Any]) -> Row:
+    """Return start, end, rows, pane and revision."""
+    start, end = (round(row[name].timestamp() * 1e6) for name in ("window_start", "window_end"))
+    return start, end, row["rows"], row["_pane"], row["_revision"]
+
+
+def emitted(disk: SessionDisk, batches: Sequence[Batch]) -> list[list[Row]]:
+    """Return what each batch emits, of its time, its rows and its watermark."""
+    return [
+        [plain(row) for row in disk.batch([rows_at(*times)], late=mark, close=mark, time=time).closed]
+        for time, times, mark in batches
+    ]
+
+
+@pytest.mark.parametrize(
+    ("window", "batches", "expected"),
+    [
+        (
+            PLAIN.emit_on(count(1)),
+            [(1, [0], None), (2, [5], None), (3, [20], None), (4, [12], None), (5, [], 31)],
+            [
+                [(0, 10, 1, "EARLY", 0)],
+                [(0, 15, 2, "EARLY", 1)],
+                [(20, 30, 1, "EARLY", 0)],
+                [(0, 30, 4, "EARLY", 2)],
+                [(0, 30, 4, "ON_TIME", 3)],
+            ],
+        ),
+        (
+            PLAIN.emit_on(count(2)).discarding(),
+            [(1, [0], None), (2, [1, 2], None), (3, [3], None), (4, [], 14)],
+            [[], [(0, 12, 3, "EARLY", 0)], [], [(0, 13, 1, "ON_TIME", 1)]],
+        ),
+        (
+            PLAIN.emit_on(count(1)).discarding(),
+            [(1, [0], None), (2, [], 11), (3, [50], 11)],
+            [[(0, 10, 1, "EARLY", 0)], [], [(50, 60, 1, "EARLY", 0)]],
+        ),
+        (
+            PLAIN.emit_every(micros(5)),
+            [(1, [0], None), (4, [1], None), (6, [2], None), (7, [3], None), (10, [], None), (12, [], 14)],
+            [
+                [],
+                [],
+                [(0, 12, 3, "EARLY", 0)],
+                [],
+                [(0, 13, 4, "EARLY", 1)],
+                [(0, 13, 4, "ON_TIME", 2)],
+            ],
+        ),
+        (
+            PLAIN.emit_every(micros(5)).emit_on(count(3)),
+            [(1, [0, 1, 2], None), (5, [], None), (10, [3], None), (11, [4], None), (15, [40], None)],
+            [
+                [(0, 12, 3, "EARLY", 0)],
+                [],
+                [(0, 13, 4, "EARLY", 1)],
+                [],
+                [(0, 14, 5, "EARLY", 2), (40, 50, 1, "EARLY", 0)],
+            ],
+        ),
+        (
+            Session(micros(GAP)).update_late(within=micros(100), then=drop_late()).emit_on(count(1)),
+            [(1, [0], None), (2, [], 11), (3, [4], 12), (4, [5], 30)],
+            [
+                [(0, 10, 1, "EARLY", 0)],
+                [(0, 10, 1, "ON_TIME", 1)],
+                [(0, 14, 2, "EARLY", 2)],
+                [(0, 14, 2, "ON_TIME", 3), (0, 15, 3, "LATE", 4)],
+            ],
+        ),
+        (PLAIN.emit_on(count(1)), [(1, [0], 11)], [[]]),
+        (PLAIN.emit_on(count(1)), [(1, [2], 11), (2, [], 13)], [[(2, 12, 1, "EARLY", 0)], [(2, 12, 1, "ON_TIME", 1)]]),
+    ],
+    ids=[
+        "by rows, two become one",
+        "discarding",
+        "discarding with nothing new at the end",
+        "by time",
+        "by time or rows",
+        "with revisions",
+        "a late row",
+        "closed in the next batch",
+    ],
+)
+def test_worked_early_sessions(
+    tmp_path: Path, window: SessionWindow, batches: list[Batch], expected: list[list[Row]]
+) -> None:
+    """3.2: times, rows and watermarks of batches, and what each emits; the gap is 10."""
+    assert emitted(SessionDisk(window, AGGREGATES, tmp_path), batches) == expected
+
+
+def test_a_pane_by_time_makes_a_batch_due(tmp_path: Path) -> None:
+    """1.4, 3.2: a batch without rows runs at the multiple, and then nothing is due by time."""
+    disk = SessionDisk(PLAIN.emit_every(micros(5)), AGGREGATES, tmp_path)
+    assert disk.batch([rows_at(0)], late=None, close=None, time=2).due_time == 5
+    made = disk.batch([[]], late=None, close=None, time=5)
+    assert [plain(row) for row in made.closed] == [(0, 10, 1, "EARLY", 0)]
+    assert made.due_time is None
+    assert made.due == 11
+
+
+def of_model(row: ModelRow) -> tuple[Any, ...]:
+    """Return what the output has of a row of the model."""
+    return row.key, row.start, row.end, [r["n"] for r in row.rows], row.pane, row.revision
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partitions", [1, 2, 8])
+@settings(max_examples=examples(15), deadline=None)
+@given(data=st.data())
+def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataObject) -> None:
+    """2.5, 2.6, 3.2: random rows, cuts, batch times and watermarks, with restarts and rescaling in between."""
+    lateness = data.draw(st.sampled_from([0, 3, 30]), label="lateness")
+    every = data.draw(st.sampled_from([None, 1, 5]), label="every")
+    most = data.draw(st.sampled_from([1, 3] if every is None else [None, 1, 3]), label="rows")
+    discarding = data.draw(st.booleans(), label="discarding")
+    window = Session(micros(GAP))
+    window = window.update_late(within=micros(lateness), then=drop_late()) if lateness else window.drop_late()
+    window = window if every is None else window.emit_every(micros(every))
+    window = window if most is None else window.emit_on(count(most))
+    model = SessionModel(
+        gap=lambda row: GAP,
+        lateness=lateness,
+        discarding=discarding,
+        every=every,
+        early_rows=most,
+    )
+    watermark, time, numbered = None, 0, 0
+    with tempfile.TemporaryDirectory() as root:
+        window = window.discarding() if discarding else window
+        disk = SessionDisk(window, AGGREGATES, root, partitions=partitions)
+        for _ in range(data.draw(st.integers(1, 8))):
+            tasks = data.draw(st.lists(st.lists(ROW, max_size=5), max_size=2))
+            late, time = watermark, time + data.draw(st.integers(1, 7))
+            moved = data.draw(st.sampled_from([None, 0, 1, 4, 15, 80]))
+            if moved is not None:
+                watermark = data.draw(st.integers(-40, 20)) if watermark is None else watermark + moved
+            rows = [row for task in tasks for row in task]
+            for row in rows:
+                row["n"] = row["at"] = numbered
+                numbered += 1
+            made = disk.batch(tasks, late=late, close=watermark, time=time)
+            expected = model.batch(rows, late=late, close=watermark, time=time)
+            shown = [(row["k"], *plain(row)[:2], row["all"], row["_pane"], row["_revision"]) for row in made.closed]
+            assert sorted(shown, key=repr) == sorted(map(of_model, expected.closed), key=repr)
+            waits = [s.since for s in model.held if s.since is not None and not s.closed]
+            if every is None or not waits:
+                assert every is not None or made.due_time is None
+            else:
+                assert made.due_time == min(-(-since // every) * every for since in waits)
+            if data.draw(st.integers(0, 4)) == 0:
+                disk.rescale(data.draw(st.sampled_from([1, 2, 8])), watermark, time=time)
+        made = disk.batch([], late=watermark, close=END_OF_TIME, time=time + 1)
+        expected = model.batch([], late=watermark, close=END_OF_TIME, time=time + 1)
+        assert len(made.closed) == len(expected.closed)
+        assert disk.sessions() == []
