@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ Marks = float | datetime | Mapping[str, float | datetime] | None
 """A watermark that all memory sources report, or those of some; numbers are seconds since 1970."""
 _AROUND = ("before", "after")
 _SECOND = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOOKS: dict[str, tuple[str, ...]] = {
     **{stage.value[0]: _AROUND for stage in Stage},
     "TakeOver": ("before", "surveyed", "claimed", "after", "done"),
@@ -80,9 +84,11 @@ class Untimed(AsFastAsPossible):
 
 
 def micros(at: float | datetime) -> int:
-    """Return seconds since 1970, or a datetime (without a zone: UTC), as microseconds."""
+    """Return seconds since 1970, or a datetime (without a zone: UTC), as microseconds; raises JobError for others."""
     if isinstance(at, datetime):
-        at = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(at, bool) or not isinstance(at, Real | Decimal) or not isfinite(at):
+        raise job_error(f"a time of the harness is {at!r}; write seconds since 1970, or a datetime")
     return round(at * 1_000_000)
 
 
@@ -125,14 +131,26 @@ def checked_feed(
 ) -> tuple[dict[str, list[Any]], dict[str, int]]:
     """Return the rows and the watermarks, in microseconds, that are to be fed, both by source.
 
-    Raises UnknownName, and JobError for rows of a source that has ended.
+    Raises UnknownName, and JobError for rows of a source that has ended, for rows that are no dicts, and for a
+    watermark that is no time.
     """
     watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
-    fed = {name: list(listed) for name, listed in (rows or {}).items()}
+    fed = {name: _checked_rows(name, listed) for name, listed in (rows or {}).items()}
     refuse_unknown([*fed, *watermarks], sources)
     if over := sorted(name for name in fed if sources[name].ended):
         raise job_error(f"source {over[0]!r} has ended and takes no more rows")
     return fed, {name: micros(mark) for name, mark in watermarks.items() if mark is not None}
+
+
+def _checked_rows(source: str, listed: object) -> list[Any]:
+    """Return rows, or the rows of each partition, as a list."""
+    if isinstance(listed, Mapping | str | bytes) or not isinstance(listed, Iterable):
+        raise job_error(f"the rows of source {source!r} are {listed!r:.80}; give a list of dicts")
+    rows = list(listed)
+    partitioned = bool(rows) and all(isinstance(part, list | tuple) for part in rows)
+    if odd := [row for part in (rows if partitioned else [rows]) for row in part if not isinstance(row, Mapping)]:
+        raise job_error(f"a row of source {source!r} is {odd[0]!r:.80}; a row is a dict of column to value")
+    return rows
 
 
 def refuse_unknown(names: Iterable[str], sources: Mapping[str, MemorySource]) -> None:

@@ -81,8 +81,7 @@ class Harness:
         self._asked: int | None = None
         self._stop_at: tuple[str, str] | None = None
         # The job with a sink on each late stream, without which its graph may be refused, and their names.
-        self._seen = job
-        self._late: dict[str, str] = {}
+        self._seen, self._late = job, dict[str, str]()
         # What sinks got and no call has returned yet, and the batches, by checkpoint, whose rows were taken down.
         self._fresh: dict[str, list[Row]] = {}
         self._noted: set[tuple[str, int]] = set()

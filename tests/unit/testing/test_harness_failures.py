@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,22 @@ def test_a_crash_behind_the_restore_has_restored(tmp_path: Path) -> None:
             h.batch()
         assert h.restart() == {"out": []}
         assert values(h.batch({"fed": [{"v": 3}]})) == [2, 3]
+
+
+def test_times_and_rows_that_are_none_are_refused_before_the_batch(tmp_path: Path) -> None:
+    """API, test kit: a time is a number or a datetime, a row a dict; the harness then is as it was."""
+    with Harness(copying(), tmp_path) as h:
+        for at in ("1", True, float("nan"), b"1"):
+            for call in (lambda at=at: h.batch(at=at), lambda at=at: h.batch(watermark=at)):
+                with pytest.raises(JobError, match="a time of the harness is"):
+                    call()
+        for rows in ({"v": 1}, None, 5, "v", [5], [[{"v": 1}], [5]], [{"v": 1}, [{"v": 2}]]):
+            with pytest.raises(JobError, match="of source 'fed' (is|are)"):
+                h.batch({"fed": rows})
+        assert values(
+            h.batch({"fed": [[{"v": 1}], ({"v": 2},), []]}, at=datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
+        ) == [1, 2]
+        assert h.commit().time == 5_000_000
 
 
 def test_a_refused_restart_leaves_for_later_what_the_last_call_left(tmp_path: Path) -> None:
