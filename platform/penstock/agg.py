@@ -161,8 +161,9 @@ def custom(
     """Aggregate by functions over plain Python values, called once for each value and once for each merge.
 
     Rows may be merged in any order and grouping, so `merge` must be associative and commutative, and `zero` neutral.
-    Values that are null are left out. An aggregate over nulls only is `result(zero)`. Python is called for each row:
-    prefer another aggregate where there is one. The state knows it by its column and `input`.
+    Values that are null are left out. An aggregate over nulls only is `result(zero)`. Maps are dicts in values and in
+    states. Python is called for each row: prefer another aggregate where there is one. The state knows it by its
+    column and `input`.
 
     Args:
         zero: The state of no values, or a function that returns it. A list or dict is copied each time.

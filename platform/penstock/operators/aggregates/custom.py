@@ -22,7 +22,7 @@ from penstock.operators.aggregates.cells import Cell, Column, Partials, Rows, as
 from penstock.operators.columns import ddl_schema
 from penstock.operators.debug_mode import alike, is_debugging
 from penstock.operators.functions.output_columns import typed_column
-from penstock.operators.functions.python_values import Maps, first_unfit, key_values, python_values
+from penstock.operators.functions.python_values import first_unfit, key_values, python_values
 from penstock.operators.functions.user_function import UserFunction
 from penstock.state.keys import Ints
 
@@ -81,7 +81,7 @@ class Custom(Cell):
         # What leaves is subtracted once all is merged that it is in.
         several = several[np.argsort(-signs[several], kind="stable")]
         states: dict[int, Any] = {}
-        values = _plain(column.take(pa.array(several)), "state", self.what, maps="strict")
+        values = _plain(column.take(pa.array(several)), "state", self.what)
         for group, one, value in zip(ids[several].tolist(), signs[several].tolist(), values, strict=True):
             states[group] = self._merged(states.get(group), value, one, group)
         touched = np.array(sorted(states), dtype=np.int64)
@@ -118,7 +118,7 @@ class Custom(Cell):
         back = self._called(functions.subtract, "subtract", group, both, deepcopy(value))
         # As stored, so that an int and a float, or a tuple and a list, are one.
         made, wanted = (self._column([state], np.array([group])) for state in (back, old))
-        if not alike(*(_plain(column, "state", self.what, maps="strict") for column in (made, wanted))):
+        if not alike(*(_plain(column, "state", self.what) for column in (made, wanted))):
             raise NotAnInverse(
                 f"{self.what}: subtract(merge(a, b), b) is {back!r:.80} for a = {old!r:.80} and b = {value!r:.80}",
                 where=line_of(functions.subtract),
@@ -148,7 +148,7 @@ class Custom(Cell):
 def computed(states: Column, kind: pa.DataType, functions: CustomFunctions, what: str) -> pa.Array:
     """Return the results of states, in their type; that of no values is the result of `zero`."""
     results = []
-    for group, state in enumerate(_plain(as_arrow(states), "state", what, maps="strict")):
+    for group, state in enumerate(_plain(as_arrow(states), "state", what)):
         try:
             results.append(functions.result(functions.start() if state is None else state))
         except Exception as why:
@@ -173,9 +173,9 @@ def naming_keys(keys: Sequence[pa.Array], rows: Ints) -> Iterator[None]:
         raise type(error)(f"{error.what}, key {shown!r}", where=error.where) from error.__cause__
 
 
-def _plain(column: pa.Array, name: str, what: str, *, maps: Maps = None) -> list[Any]:
-    """Return values as Python objects; raises UnfitValue for the first that Python cannot hold."""
-    values = python_values(column, name, maps=maps)
+def _plain(column: pa.Array, name: str, what: str) -> list[Any]:
+    """Return values as Python objects, maps as dicts; raises UnfitValue for the first that Python cannot hold."""
+    values = python_values(column, name, maps="strict")
     if lost := first_unfit(values):
         raise UnfitValue(f"{what}: column {name!r} has {lost.shown}, which no Python object holds")
     return values

@@ -207,3 +207,23 @@ def test_maps_in_states_are_dicts_and_values_without_an_object_are_errors() -> N
     rows = custom.Rows({"v": pa.array([2**60], pa.timestamp("us", "UTC"))}, np.array([0]))
     with pytest.raises(UnfitValue, match=r"total = custom\(v\): column 'v' has"):
         cell.reduce(rows, np.array([0]), 1)
+
+
+def test_a_map_that_comes_in_is_a_dict() -> None:
+    """As in the state, so that `add` and `merge` see the same; also within other values, and null stays null."""
+    spec = agg.custom(
+        zero={},
+        add=lambda state, value: {**state, **value["m"]},
+        merge=lambda a, b: {**a, **b},
+        result=len,
+        input="v",
+        state="m map<string,long>",
+        output="long",
+    )
+    functions = spec.custom
+    assert functions is not None
+    kind = pa.map_(pa.string(), pa.int64())
+    cell = custom.Custom(("s",), "v", kind, functions, "total = custom(v)")
+    given = pa.array([{"m": [("a", 1)]}, None, {"m": [("b", 2)]}], pa.struct([("m", kind)]))
+    states = cell.reduce(custom.Rows({"v": given}, np.zeros(3, dtype=np.int64)), np.array([0, 0, 0]), 1)["s"]
+    assert states.to_pylist(maps_as_pydicts="strict") == [{"a": 1, "b": 2}]
