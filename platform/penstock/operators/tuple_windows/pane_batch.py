@@ -17,6 +17,7 @@ from penstock.operators.aggregates import AggregatePlan, Rows
 from penstock.operators.aggregates.cells import as_arrow
 from penstock.operators.protocol import StepFacts
 from penstock.operators.tuple_windows.evaluated import MOST_MEMBERS
+from penstock.operators.tuple_windows.rounds import outside_counts
 from penstock.state.keys import Bools, Ints
 
 __all__ = ["HeldPanes", "PaneBatch", "PaneWindows", "panes_of"]
@@ -68,13 +69,14 @@ class PaneBatch:
         self.added = np.bincount(ids, minlength=len(counts)).astype(np.int64)
         self.counts_after = counts + self.added
         self.row_starts = np.cumsum(self.added) - self.added
-        self.fired = self.expired = 0
+        self.fired = self.expired = self.in_no_window = 0
         self.time = 0
 
     def reduce(self, inputs: Mapping[str, pa.Array], facts: StepFacts) -> None:
         """Aggregate the rows, and merge them with the panes that the keys hold; `inputs` in order of arrival."""
         self.time = facts.time
         numbers = self.counts[self.ids] + np.arange(len(self.ids)) - self.row_starts[self.ids]
+        self.in_no_window = int(outside_counts(numbers, self.length, self.slide).sum())
         panes = numbers // self.unit
         begins = np.ones(len(panes), dtype=np.bool_)
         begins[1:] = (panes[1:] != panes[:-1]) | (self.ids[1:] != self.ids[:-1])

@@ -210,7 +210,8 @@ class PaneStep(WholeRowsStep):
                 stand=partial(Stand, rows=windows.rows, times=none, hashes=none),
                 arrivals=partial(self.side.arrivals, rows),
             )
-        yield Tally({"merged": n, "fired": batch.fired, "expired": batch.expired})
+        outside = batch.in_no_window
+        yield Tally({"merged": n - outside, "in_no_window": outside, "fired": batch.fired, "expired": batch.expired})
         seen = column_array(held, SEEN).cast(pa.int64()).fill_null(NONE).to_numpy()
         looked_at = np.zeros(keys.num_rows, dtype=np.bool_)
         looked_at[grouping.ids[n:]] = True

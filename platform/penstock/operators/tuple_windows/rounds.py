@@ -17,7 +17,7 @@ import numpy as np
 from penstock.operators.interval_pairs import shifted
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["NEVER", "KeyRows", "Rounds", "ceil_div", "rounds_by_count", "rounds_by_time"]
+__all__ = ["NEVER", "KeyRows", "Rounds", "ceil_div", "outside_counts", "rounds_by_count", "rounds_by_time"]
 
 NEVER = 2**62
 
@@ -142,6 +142,11 @@ def rounds_by_count(
         else:
             leave = np.where(left <= now, 1, NEVER)
     return Rounds(enter=enter, leave=leave, last=last, ends=ends, firing=firing)
+
+
+def outside_counts(numbers: Ints, length: int, slide: int) -> Bools:
+    """Return which rows of a key are in no window, by their numbers from 0: `slide` is greater than `length`."""
+    return slide - numbers % slide > length
 
 
 def ceil_div(times: Ints, slide: int, origin: int) -> Ints:

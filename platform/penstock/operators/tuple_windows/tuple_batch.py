@@ -14,13 +14,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.graph.durations import Count
 from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.key_timeouts import NONE
 from penstock.operators.grouping import group_rows
+from penstock.operators.interval_pairs import number_in_key
 from penstock.operators.protocol import HASHED, TIME, Due, Emit, StateView, StepFacts
 from penstock.operators.tuple_windows.evaluated import evaluated_windows
 from penstock.operators.tuple_windows.key_ledger import KeyLedger
-from penstock.operators.tuple_windows.rounds import KeyRows, Rounds, ceil_div, rounds_by_count, rounds_by_time
+from penstock.operators.tuple_windows.rounds import (
+    KeyRows,
+    Rounds,
+    ceil_div,
+    outside_counts,
+    rounds_by_count,
+    rounds_by_time,
+)
 from penstock.operators.tuple_windows.tuple_layout import (
     ARRIVED,
     AT,
@@ -218,6 +227,23 @@ class TupleBatch:
         starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
         keys = self.keys.take(pa.array(ids[starts]))
         maker.forget(keys, np.r_[starts, len(ids)], rows.take(pa.array(forgotten)))
+
+    @property
+    def in_no_window(self) -> int:
+        """Return how many rows of the batch no window has, whatever comes.
+
+        It is known of lengths and slides that are both durations, or both counts in batch time.
+        """
+        layout, length = self.layout, self.layout.window.length
+        if layout.length is not None and layout.slide is not None:
+            after = (self.origin - self.new_times) % layout.slide  # the time until the end that is next
+            return int((after >= layout.length).sum())
+        if layout.event or not isinstance(length, Count) or not isinstance(layout.window.slide, Count):
+            return 0
+        counted = np.flatnonzero(~self.of_keys.entered)
+        numbers = number_in_key(self.of_keys.ids[counted])
+        outside = outside_counts(numbers, length.rows, layout.window.slide.rows)
+        return int((outside & (self.places[counted] >= 0)).sum())
 
     @property
     def gone(self) -> Bools:

@@ -228,7 +228,9 @@ class TupleStep(WholeRowsStep):
         maker = self._maker(facts)
         with maker.opened(self.name, facts):
             yield from batch.emits(maker)
-        yield Tally({"merged": received.num_rows, "fired": batch.fired, "expired": batch.expired})
+        outside = batch.in_no_window
+        merged = received.num_rows - outside
+        yield Tally({"merged": merged, "in_no_window": outside, "fired": batch.fired, "expired": batch.expired})
         after = yield batch.change()
         assert after is not None
         yield batch.next_due(after)

@@ -69,7 +69,7 @@ def checked(
         gone.setdefault(key, []).extend(numbers)
     assert gone == told
     assert made.late == model.late[late_before:]
-    assert made.counts["rows"] == len(rows) == made.counts["late"] + made.counts["merged"]
+    assert made.counts["rows"] == len(rows) == sum(made.counts[of] for of in ("late", "in_no_window", "merged"))
     assert made.counts["fired"] == len(fired)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tuple_disk import TupleDisk, rows
 
-from penstock import count, micros, seconds
+from penstock import agg, count, micros, seconds
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
 
 EVENT = Time.EVENT
@@ -135,3 +135,25 @@ def test_rows_out_of_order_stand_by_their_arrival(tmp_path: Path) -> None:
     disk.batch([rows(603, 605, 607, 618, 626, 632, 629, 636)], time=1)
     made = views(disk, [], time=2, watermark=636)
     assert [current for current, *_ in made] == [[1, 2, 3], [1, 2, 3, 4], [4, 5, 7]]
+
+
+AGGREGATE = {"n": agg.count()}
+
+
+@pytest.mark.parametrize(
+    ("window", "aggregates"),
+    [
+        pytest.param(TupleWindow(count(2), count(5), unbounded=True), AGGREGATE, id="counts, as panes"),
+        pytest.param(TupleWindow(count(2), count(5), unbounded=True), None, id="counts, as rows"),
+        pytest.param(TupleWindow(micros(2), micros(5), unbounded=True), None, id="durations of batch time"),
+        pytest.param(TupleWindow(micros(2), micros(5), time=EVENT, unbounded=True), None, id="durations of event time"),
+    ],
+)
+def test_rows_between_windows_are_in_no_window(tmp_path: Path, window: TupleWindow, aggregates: Any) -> None:
+    """2.10, 5.7: of five rows the windows have the last two, at 4 and 5; each batch counts its own rows."""
+    disk = TupleDisk(window, tmp_path, aggregates=aggregates)
+    counted = []
+    for time in range(1, 8):
+        made = disk.batch([rows(time, first=time)], time=time, watermark=time if window.time is EVENT else None)
+        counted.append((made.counts["in_no_window"], made.counts["merged"]))
+    assert counted == [(1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (1, 0), (1, 0)]
