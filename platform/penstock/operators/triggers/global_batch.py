@@ -6,9 +6,10 @@ not fire are not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ from penstock.operators.triggers.global_layout import (
     SLOTS,
     STATE,
     TIME_DUE,
+    TIMED,
     TRIGGER,
     VALUES,
     GlobalLayout,
@@ -67,6 +69,7 @@ class GlobalBatch:
 
     def __init__(self, work: GlobalWork, state: StateView, received: pa.Table, facts: StepFacts) -> None:
         self.work, self.layout, self.facts, self.received = work, work.layout, facts, received
+        self.facts_before = state.facts
         self._clocks = {EVENT_DUE: facts.watermark, TIME_DUE: facts.time}
         self._find_keys(state)
         self._read_keys(state)
@@ -115,10 +118,11 @@ class GlobalBatch:
             due = [] if clock is None else state.scan(part, None, behind(clock))
             if due:
                 self.woken.append(part)
-            tables += [
-                layout.entries(np.zeros(len(t), dtype=np.int64), integers(t, HASH), t.select(names).cast(layout.keys))
-                for t in due
-            ]
+            tables += [self._unplaced(table) for table in due]
+        sought = sum(table.num_rows for table in tables)
+        if self.work.spec.window.ttl is not None and not state.facts.get(TIMED):
+            # The ttl is new: each key begins to expire now, as in a state that is restored.
+            tables += [self._unplaced(table) for table in state.scan(STATE)]
         every = pa.concat_tables(tables).combine_chunks()
         hashes = integers(every, HASH)
         grouping = group_rows([column_array(every, name) for name in names], hashes)
@@ -126,6 +130,13 @@ class GlobalBatch:
         columns = [column_array(every, name).take(pa.array(grouping.first)) for name in names]
         self.keys = pa.table(columns, schema=layout.keys)
         self.row_ids = grouping.ids[:n]
+        self.sought: Bools = np.zeros(self.total, dtype=np.bool_)
+        self.sought[grouping.ids[:sought]] = True
+
+    def _unplaced(self, rows: pa.Table) -> pa.Table:
+        """Return the keys of rows of a part, as entries of group 0."""
+        layout, none = self.layout, np.zeros(rows.num_rows, dtype=np.int64)
+        return layout.entries(none, integers(rows, HASH), rows.select(layout.keys.names).cast(layout.keys))
 
     def _read_keys(self, state: StateView) -> None:
         """Read what is kept for the keys; a trigger that has changed begins again."""
@@ -205,7 +216,7 @@ class GlobalBatch:
         user's are asked for their moments once a batch, after they were judged: they are judged whenever an entry says.
         """
         if self.has_own:
-            return np.ones(self.total, dtype=np.bool_)
+            return self.sought
         awake = self.had_rows.copy()
         from_the_start = replace(self.batch, time=NONE, watermark=None)
         for part, due in zip(self._clocks, self.machine.dues(self.slots, from_the_start), strict=True):
@@ -267,7 +278,14 @@ class GlobalBatch:
         floors = {
             part: behind(clock) for part, clock in self._clocks.items() if part in self.woken and clock is not None
         }
-        return Change(append=append, floors=floors)
+        return Change(append=append, floors=floors, facts=self._facts() if append else None)
+
+    def _facts(self) -> Mapping[str, Any] | None:
+        """Return the facts of the state where a `ttl` is new, or is no more; None leaves them."""
+        timed = self.work.spec.window.ttl is not None
+        if timed == bool(self.facts_before.get(TIMED)):
+            return None
+        return {**self.facts_before, TIMED: timed}
 
     def _of_key(self, content: MergedRows | WindowRows) -> pa.Table:
         layout, n = self.layout, self.total

@@ -37,6 +37,7 @@ __all__ = [
     "ROWS",
     "SLOTS",
     "STATE",
+    "TIMED",
     "TIME_DUE",
     "TRIGGER",
     "VALUES",
@@ -47,6 +48,8 @@ ROWS, EVENT_DUE, TIME_DUE = "rows", "event_due", "time_due"
 TRIGGER, SLOTS, VALUES, HELD, NEXT = "_trigger", "_slots", "_values", "_held", "_next"
 ROW, EVENT_TIME, INPUT = "_row", "_event_time", "_input_"
 LAYOUT_OF = "global windows: "
+TIMED = "ttl"
+"""The fact that all keys expire. State that was kept without a `ttl` does not have it."""
 _UTC = pa.timestamp("us", tz="UTC")
 _OF_KEY = pa.schema(
     [

@@ -31,7 +31,7 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.triggers.global_batch import GlobalBatch, GlobalWork
-from penstock.operators.triggers.global_layout import EVENT_DUE, HELD, ROW, ROWS, STATE, TIME_DUE, GlobalLayout
+from penstock.operators.triggers.global_layout import EVENT_DUE, HELD, ROW, ROWS, STATE, TIME_DUE, TIMED, GlobalLayout
 from penstock.operators.triggers.global_side import GlobalSide
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.window_rows import LATE_COLUMNS
@@ -189,7 +189,8 @@ class GlobalStep(WholeRowsStep, GlobalWork):
             some = np.flatnonzero(at < END_OF_TIME)
             append[part] = layout.entries(at[some], hashes[own][some], own_keys.take(pa.array(some)))
             first.append(int(at[some].min()) if len(some) else None)
-        return Rebuilt(change=Change(append=append), due=first[0], due_time=first[1])
+        facts = {} if self.spec.window.ttl is None else {TIMED: True}
+        return Rebuilt(change=Change(append=append, facts=facts), due=first[0], due_time=first[1])
 
     # --- what a batch does --------------------------------------------------------------------
 

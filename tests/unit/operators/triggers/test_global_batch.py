@@ -200,3 +200,34 @@ def test_a_ttl_that_is_new_counts_from_the_next_row(tmp_path: Path) -> None:
     assert disk.batch(rows(2), time=2).due_time == 2 + 1_000_001
     disk.change_spec(applied(Every(count(9)), unbounded=True))
     assert disk.batch([], time=5_000_000).counts["expired"] == 0
+
+
+@pytest.mark.parametrize("restored", [False, True], ids=["a restart", "a restore"])
+def test_a_ttl_that_comes_later_forgets_keys_that_get_no_row(tmp_path: Path, *, restored: bool) -> None:
+    """7.7, 10.1: it counts from the first batch with it; triggers of the user's are not judged for that."""
+    watched = Watched()
+    disk = GlobalDisk(applied(watched, unbounded=True), tmp_path)
+    disk.batch(rows(1) + rows(2, key="b"), time=1)
+    disk.change_spec(applied(watched, ttl=micros(5)))
+    if restored:
+        disk.rebuild(disk.shown(), 1, time=10)
+    watched.judged.clear()
+    made = disk.batch(rows(3, key="c"), time=10)
+    assert (made.due_time, watched.judged) == (16, [1])
+    assert [disk.batch([], time=time).counts["expired"] for time in (15, 16)] == [0, 3]
+    assert disk.table() == []
+
+
+class Watched:
+    """Never fires, and lists how many rows a window has when it is judged."""
+
+    def __init__(self) -> None:
+        self.judged: list[int] = []
+
+    def on_row(self, state: dict[str, Any], row: dict[str, Any], at: Moment) -> None:
+        """Do nothing."""
+
+    def judge(self, state: dict[str, Any], at: Moment) -> TriggerResult:
+        """Note the call."""
+        self.judged.append(at.count)
+        return TriggerResult.CONTINUE
