@@ -68,7 +68,8 @@ def test_windows_go_through_crashes_restores_and_other_partitions(tmp_path: Path
         ("a", [3, 4, 5], [4, 5], [1], None),
         ("b", [2, 6], [2, 6], [], None),
     ]
-    assert sorted((r["user"], r["rows"], r["last"]) for r in output["out_ticked"])[:1] == [("a", 4, 5)]
+    ticked = sorted((int(r["window_end"].timestamp()), r["user"], r["rows"], r["last"]) for r in output["out_ticked"])
+    assert ticked == [(3, "a", 4, 5), (3, "b", 1, 2), (6, "b", 2, 7)]
     assert [(int(r["window_end"].timestamp()), r["rows"], r["highest"]) for r in output["out_timed"]] == [
         (50, 1, 1),
         (60, 3, 4),
