@@ -76,9 +76,9 @@ class UnboundedWindow(UnboundedState):
 
     code = "PEN-JOB-028"
     remedy = (
-        "Drop the rows that were emitted, as by Purging(Every(count(100))), or evict all but some, as by "
-        "KeepLast(100). GlobalWindow(ttl=hours(1)) forgets idle keys, also where the trigger does not fire. Under "
-        "unbounded=True the state grows with the rows."
+        "With a trigger that fires, drop the rows that were emitted, as by Purging(Every(count(100))), or evict all "
+        "but some, as by KeepLast(100). With any trigger, also AtEnd(), GlobalWindow(ttl=hours(1)) forgets idle keys, "
+        "and under GlobalWindow(unbounded=True) the state grows with the rows."
     )
 
 

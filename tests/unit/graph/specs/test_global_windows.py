@@ -14,7 +14,7 @@ from penstock.graph.job import Stream
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.triggers import AfterCount, AfterDelta, AfterEventTime, AtEnd, Every, Never, Purging
+from penstock.triggers import AfterAny, AfterCount, AfterDelta, AfterEach, AfterEventTime, AtEnd, Every, Never, Purging
 from penstock.windows import GlobalWindow
 
 EACH = Every(count(3))
@@ -62,13 +62,21 @@ def test_aggregates_without_an_evictor_need_no_bound() -> None:
         windowed(GlobalWindow().trigger(EACH).evict(KeepDelta("v", 1))).aggregate(n=agg.count())
 
 
-@pytest.mark.parametrize("trigger", [Never(), AtEnd(), Purging(Never())], ids=str)
+@pytest.mark.parametrize("trigger", [Never(), AtEnd(), Purging(Never()), AfterEach(AtEnd(), EACH)], ids=str)
+@pytest.mark.remedy("PEN-JOB-028")
 def test_a_trigger_that_never_fires_is_refused(trigger: Any) -> None:
-    """AtEnd does not fire while rows come; unbounded=True says that this is meant, and a ttl bounds the state."""
-    with pytest.raises(UnboundedWindow, match="never fires"):
-        windowed(GlobalWindow().trigger(trigger))
-    windowed(GlobalWindow(unbounded=True).trigger(trigger)).aggregate(n=agg.count())
-    windowed(GlobalWindow(ttl=seconds(60)).trigger(trigger)).apply(max, output="k string")
+    """AtEnd does not fire while rows come: a ttl bounds the state, unbounded=True means it, and so does a firing part.
+
+    Neither Purging nor an evictor helps where nothing fires, and the remedy says so.
+    """
+    for window in (GlobalWindow(), GlobalWindow().evict(KeepLast(3))):
+        with pytest.raises(UnboundedWindow, match="never fires") as refused:
+            windowed(window.trigger(trigger))
+        assert "With a trigger that fires" in str(refused.value)
+    for window in (GlobalWindow(unbounded=True), GlobalWindow(ttl=hours(1))):
+        windowed(window.trigger(trigger)).aggregate(n=agg.count())
+        windowed(window.trigger(trigger)).apply(nothing, output="k string")
+    windowed(GlobalWindow().trigger(Purging(AfterAny(trigger, EACH)))).apply(nothing, output="k string")
 
 
 @pytest.mark.parametrize(
