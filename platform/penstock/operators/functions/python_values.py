@@ -53,7 +53,7 @@ def python_values(column: pa.Array | pa.ChunkedArray, name: str, *, maps: Maps =
 
 def holds_all(kind: pa.DataType) -> bool:
     """Return whether the type says that Python has an object for every value, so that none is an Unfit."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def _value(cell: pa.Array | pa.ChunkedArray, name: str, maps: Maps) -> Any:
