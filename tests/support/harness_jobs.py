@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import Job, agg, seconds
 from penstock.graph.durations import Duration
-from penstock.graph.windows import TimeWindow
+from penstock.graph.windows import EventWindow
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 
@@ -16,7 +16,7 @@ ORDERS = "user string, t timestamp, v int"
 
 
 def windowed_job(
-    spec: TimeWindow, *, bound: Duration = NO_BOUND, idle_after: Duration | None = None, partitions: int = 1
+    spec: EventWindow, *, bound: Duration = NO_BOUND, idle_after: Duration | None = None, partitions: int = 1
 ) -> Job:
     """Count and sum `v` by user in windows of source `orders`, into sink `out`."""
     job = Job("windowed", partitions=partitions)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from penstock.graph.job import Job
-from penstock.graph.nodes import LateNode, SinkNode, SourceNode
+from penstock.graph.nodes import LateNode, QuarantineNode, SinkNode, SourceNode
 from penstock.graph.steps import StepNode
 from penstock.sinks import Delta, MemorySink
 from penstock.sources.memory import MemorySource
@@ -28,17 +28,29 @@ _sinks: WeakKeyDictionary[Job, dict[str, MemorySink]] = WeakKeyDictionary()
 def with_late_sinks(job: Job) -> tuple[Job, dict[str, str]]:
     """Return the job with one sink more directly on each late stream, and their names by stream.
 
-    The job itself stays as it was written.
+    The quarantine of a window has such a sink too where the job does not read it. The job itself stays as it was
+    written.
     """
     seen, names = copy(job), dict[str, str]()
     seen._nodes, seen._names = list(job._nodes), dict(job._names)  # noqa: SLF001 - a copy that shares no list
     kept = _sinks.setdefault(job, {})
     for node in job._nodes:  # noqa: SLF001 - the graph of a job whose late stream has no sink is refused
-        streams = node.spec.side_streams(node.name).values() if isinstance(node, StepNode) else ()
+        if not isinstance(node, StepNode):
+            continue
+        streams = list(node.spec.side_streams(node.name).values())
         for stream in (name for kind, name in streams if kind is LateNode and name not in names):
             names[stream] = _name(stream)
             seen.late(stream).write(names[stream], kept.setdefault(stream, MemorySink()))
+        if (QuarantineNode, node.name) in streams and node.spec.kind == "window" and not _reads(job, node.name):
+            aside = f"quarantine of {node.name}"  # which no stream has as its name
+            names[aside] = _name(f"aside_{node.name}")
+            seen.quarantine(node.name).write(names[aside], kept.setdefault(aside, MemorySink()))
     return seen, names
+
+
+def _reads(job: Job, quarantine: str) -> bool:
+    nodes = job._nodes  # noqa: SLF001 - as above
+    return any(isinstance(node, QuarantineNode) and node.name == quarantine for node in nodes)
 
 
 def hand_over(old: Job, new: Job) -> None:

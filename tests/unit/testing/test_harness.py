@@ -15,7 +15,7 @@ import pytest
 from harness_jobs import ORDERS, copying, order, plain, values, windowed_job
 
 from penstock import Job, agg, seconds
-from penstock.errors import JobError, SourceChanged, SuiteError
+from penstock.errors import JobError, MissingSink, SourceChanged, SuiteError
 from penstock.quality import OnFail
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
@@ -24,7 +24,7 @@ from penstock.testing import Crashed, Harness
 from penstock.testing.arguments import AskedFor
 from penstock.testing.endpoints import with_late_sinks
 from penstock.time.triggers import Tick
-from penstock.windows import BatchWindow, Tumbling
+from penstock.windows import BatchWindow, Session, Tumbling
 
 pytestmark = pytest.mark.sample(8, of="the Harness")
 
@@ -319,6 +319,20 @@ def test_a_late_stream_that_nobody_reads_needs_no_sink(tmp_path: Path) -> None:
             assert len(h.late("late")) == 1
         with Harness(job, tmp_path / folder) as h:
             assert len(h.late("late")) == 1, "those of this checkpoint so far"
+
+
+def test_a_quarantine_of_a_window_that_nobody_reads_needs_no_sink(tmp_path: Path) -> None:
+    """API, test kit; SEMANTICS 3: a session without a gap is counted, and what holds it is not among the job's sinks."""
+    job = windowed_job(Session("v").drop_late())
+    with Harness(job, tmp_path) as h:
+        assert h.batch({"orders": [order("a", 1, 1), order("b", 1, 0)]}) == {"out": []}
+        assert h.commit().totals["window:w"]["quarantined"] == 1
+    with pytest.raises(MissingSink):
+        job.graph()
+    job.quarantine("w").write("aside", MemorySink())
+    with Harness(job, tmp_path / "read") as h:
+        aside = h.batch({"orders": [order("c", 1, 0)]})["aside"]
+        assert [row["user"] for row in aside] == ["b", "c"], "what the source was fed before is read here too"
 
 
 def test_late_streams_with_long_names_are_told_apart() -> None:
