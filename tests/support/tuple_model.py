@@ -40,6 +40,25 @@ class KeyModel:
     seen: int = 0
     until: int | None = None
     shown: int | None = None
+    had: set[int] = field(default_factory=set)
+    """The rows that a window has had."""
+    heard: set[int] = field(default_factory=set)
+    """The rows that have been told, and that the next window has as expired."""
+
+    @property
+    def pushes(self) -> bool:
+        """Return whether a row expires when as many later ones have come as a window has."""
+        window = self.window
+        timed = window.time is Time.PROCESSING and isinstance(window.slide, Duration)
+        return timed and isinstance(window.length, Count)
+
+    def push(self) -> None:
+        """Tell of the rows that later ones have pushed out, and forget those that no window has had."""
+        assert isinstance(self.window.length, Count)
+        out = [row["n"] for row in self.rows[: -self.window.length.rows]]
+        self.told += [n for n in out if n not in self.heard]
+        self.heard |= set(out)
+        self.rows = [row for row in self.rows if row["n"] in self.had or row["n"] not in out]
 
     def is_taken(self, row: Row) -> bool:
         """Return whether windows have taken a row, which waits for an end or the watermark before."""
@@ -57,8 +76,10 @@ class KeyModel:
         current, expired = [row["n"] for row in inside], [row["n"] for row in left]
         if current:
             new = [n for n in current if n not in self.before]
-            self.made.append(Firing(self.key, end, current, new, expired))
-        self.told += expired
+            shown = [n for n in expired if n in self.had] if self.pushes else expired
+            self.made.append(Firing(self.key, end, current, new, shown))
+        self.had |= set(current)
+        self.told += [n for n in expired if n not in self.heard]
         self.before = current
 
     def ends(self, until: int) -> list[int]:
@@ -100,6 +121,8 @@ class KeyModel:
                     self.evaluate(time, self.rows)
             if not by_count:
                 self.by_time(time)
+            if self.pushes:
+                self.push()
             return
         self.rows += [{**row, "at": row["t"]} for row in rows]
         if watermark is None:
@@ -181,7 +204,7 @@ class TupleModel:
             idle = self.window.idle
             if idle is not None and model.seen < time - idle:
                 taken = [row for row in model.rows if model.is_taken(row)]
-                model.told += [row["n"] for row in taken]
+                model.told += [row["n"] for row in taken if row["n"] not in model.heard]
                 model.rows = [row for row in model.rows if row not in taken]
                 model.before, model.fired, model.counted = [], -(2**63), 0
             if model.told:

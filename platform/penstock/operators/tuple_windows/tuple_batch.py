@@ -23,6 +23,7 @@ from penstock.operators.protocol import HASHED, TIME, Due, Emit, StateView, Step
 from penstock.operators.tuple_windows.evaluated import evaluated_windows
 from penstock.operators.tuple_windows.key_ledger import KeyLedger
 from penstock.operators.tuple_windows.rounds import (
+    NEVER,
     KeyRows,
     Rounds,
     ceil_div,
@@ -42,7 +43,7 @@ from penstock.operators.tuple_windows.tuple_layout import (
     booleans,
     micros,
 )
-from penstock.operators.tuple_windows.tuple_results import ENTER, Maker
+from penstock.operators.tuple_windows.tuple_results import ENTER, HEARD, UNSEEN, Maker
 from penstock.operators.whole_rows import WholeRows
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
@@ -78,6 +79,7 @@ class TupleBatch:
         self.new = self._new_rows()
         self.new_times = micros(self.new, AT)
         taken = self.new_times <= (NONE if self.end is None or not self.due else self.end)
+        taken |= layout.pushes
         self.unseen = ~taken if not layout.by_clock else np.ones(len(taken), dtype=np.bool_)
         self._gather(np.flatnonzero(taken))
 
@@ -135,7 +137,8 @@ class TupleBatch:
         self.ledger.look_at(ids[n + waited : n + waited + entries])
         held_ids = ids[n + waited + entries :]
         if not all_keys and not layout.by_clock:
-            wanted = np.arange(len(self.hashes)) if layout.slide is None else np.flatnonzero(self.ledger.looked_at)
+            every_key = layout.slide is None or layout.pushes
+            wanted = np.arange(len(self.hashes)) if every_key else np.flatnonzero(self.ledger.looked_at)
             place, table = state.rows_of(
                 layout.parts[ROWS], self.hashes[wanted], self.keys.take(pa.array(wanted)), schema=schema
             )
@@ -155,7 +158,23 @@ class TupleBatch:
         entered = booleans(self.rows, ENTERED)
         self.places = places
         self.of_keys = KeyRows(ids, micros(self.rows, AT), entered, len(self.hashes))
-        self.rounds = self._rounds()
+        self.rounds = rounds = self._rounds()
+        self.entered: Bools = entered | (rounds.enter <= rounds.last[ids])
+        self.heard = np.zeros(len(ids), dtype=np.bool_)
+        self.pushed = self.unseen_by_any = self.heard
+        if self.layout.pushes:
+            self._push()
+
+    def _push(self) -> None:
+        """Find the rows that later ones push out, and those that `on_expired` got in an earlier batch."""
+        ids, rounds, held = self.of_keys.ids, self.rounds, np.flatnonzero(self.places == _HELD)
+        length = int(getattr(self.layout.window.length, "rows", 0))
+        of_held = ids[held]
+        self.heard[held] = np.searchsorted(of_held, of_held, side="right") - np.arange(len(held)) > length
+        self.pushed = rounds.leave < NEVER
+        self.unseen_by_any = ~self.of_keys.entered & (rounds.leave <= rounds.enter)
+        # As where rows wait: a key has a row when the row enters its window.
+        self.ledger.touch(ids[held[(self.entered & ~self.of_keys.entered)[held]]])
 
     def _rounds(self) -> Rounds:
         layout, rows, end = self.layout, self.of_keys, self.end
@@ -188,8 +207,9 @@ class TupleBatch:
     def emits(self, maker: Maker) -> Iterator[Emit]:
         """Yield what becomes of the windows; `fired` and `expired` count windows and rows."""
         rows = self.rows.append_column(ENTER, pa.array(self.rounds.enter))
+        rows = rows.append_column(HEARD, pa.array(self.heard)).append_column(UNSEEN, pa.array(self.unseen_by_any))
         self.fired = 0
-        self.expired = int(self.gone.sum())
+        self.expired = int(((self.gone | self.pushed) & ~self.heard).sum())
         for windows in evaluated_windows(self.of_keys, self.rounds, with_gone=maker.hears_expired):
             self.fired += int(windows.fired.sum())
             ends, causes = self.rounds.at(windows.keys, windows.rounds)
@@ -219,8 +239,9 @@ class TupleBatch:
         )
 
     def _forget(self, maker: Maker, rows: pa.Table) -> None:
-        """Tell of the rows of keys whose TTL is over."""
-        forgotten = np.flatnonzero(self.ledger.over[self.of_keys.ids] & ~self.gone)
+        """Tell of the rows that leave in no round: of keys whose TTL is over, and those that later rows push out."""
+        told = self.heard | self._left
+        forgotten = np.flatnonzero((self.forgotten | self.pushed) & ~told)
         if not len(forgotten) or not maker.hears_expired:
             return
         ids = self.of_keys.ids[forgotten]
@@ -246,11 +267,22 @@ class TupleBatch:
         return int((outside & (self.places[counted] >= 0)).sum())
 
     @property
-    def gone(self) -> Bools:
-        """Return which rows leave in a round of the batch, so that no later window has them."""
+    def _left(self) -> Bools:
+        """Return which rows leave in a round of the batch."""
         mine = self.rounds.last[self.of_keys.ids]
-        gone: Bools = (self.rounds.out <= mine) & (mine > 0)
-        return gone
+        left: Bools = (self.rounds.out <= mine) & (mine > 0)
+        return left
+
+    @property
+    def gone(self) -> Bools:
+        """Return which rows no later window has, nor its view."""
+        return self._left | self.unseen_by_any
+
+    @property
+    def forgotten(self) -> Bools:
+        """Return which rows a TTL takes; those that no window has seen are not forgotten by one that goes by time."""
+        over: Bools = self.ledger.over[self.of_keys.ids] & ~self.gone
+        return over & self.entered if self.layout.pushes else over
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -290,10 +322,9 @@ class TupleBatch:
         append[WAITING] = layout.stored(WAITING, rows, **{GROUP: np.maximum(self.new_times[at], floor)})
 
     def _change_rows(self, append: dict[str, pa.Table], floors: dict[str, int]) -> None:
-        layout, ids = self.layout, self.of_keys.ids
+        layout = self.layout
         held = self.places == _HELD
-        gone = self.gone | self.ledger.over[ids]
-        entered = self.of_keys.entered | (self.rounds.enter <= self.rounds.last[ids])
+        gone, entered = self.gone | self.forgotten, self.entered
         written = ~gone & (~held | (entered != self.of_keys.entered))
         removed = gone & held
         if not len(layout.keys.names) and removed.any():
@@ -339,7 +370,7 @@ class TupleBatch:
     @property
     def _holds(self) -> bool:
         """Return whether rows of windows stay: of all keys, where an end is due."""
-        return bool((~self.gone & ~self.ledger.over[self.of_keys.ids]).any())
+        return bool((~self.gone & ~self.forgotten).any())
 
     def _next_end(self, first: int | None, closed: int | None, *, held: bool) -> int | None:
         """Return the next end that has a row to evaluate."""

@@ -4,8 +4,8 @@ Parts, all with `_hash` and the key columns:
 
 - `waiting`: rows that no round has seen. `_group` is their time. It is the only part where length and slide are both
   durations. There a floor removes what is too old for all windows.
-- `rows`: rows that a window has, or that the next one may have. `_group` is `_arrived`, and tombstones remove them.
-  Without keys a floor does.
+- `rows`: rows that a window has, or that the next one may have. Where later rows push a row out of a window, it stays
+  for the next view. `_group` is `_arrived`, and tombstones remove them. Without keys a floor does.
 - `keys`: for each key the end of its last round, where rows are counted in event time, and the batch time of its last
   row, where keys have a TTL.
 - `idle`: an entry for each key with a TTL. `_group` is the batch time that checks it.
@@ -104,6 +104,14 @@ class TupleLayout:
     def counts_in_event_time(self) -> bool:
         """Return whether the last end of each key says which rows count."""
         return self.event and self.slide is None
+
+    @property
+    def pushes(self) -> bool:
+        """Return whether later rows push a row out at once: a count each duration of batch time.
+
+        Rows enter in the order of arrival, so that the last ones are those of the next window.
+        """
+        return not self.event and self.length is None and self.slide is not None
 
     @property
     def idle(self) -> int | None:

@@ -16,12 +16,12 @@ from penstock.operators.functions.python_values import key_values
 from penstock.operators.functions.window_calls import WindowCalls, WindowView
 from penstock.operators.protocol import StepFacts
 from penstock.operators.tuple_windows.evaluated import Windows
-from penstock.operators.tuple_windows.tuple_layout import ARRIVED, AT, micros
+from penstock.operators.tuple_windows.tuple_layout import ARRIVED, AT, booleans, micros
 from penstock.operators.windows.window_rows import WINDOW_END, WINDOW_START
 from penstock.state.key_state import as_datetime
 from penstock.state.keys import Ints
 
-__all__ = ["AggregateMaker", "FunctionMaker", "Made", "Maker"]
+__all__ = ["ENTER", "HEARD", "UNSEEN", "AggregateMaker", "FunctionMaker", "Made", "Maker"]
 
 _UTC = pa.timestamp("us", tz="UTC")
 
@@ -52,7 +52,7 @@ class Maker(Protocol):
         """Return the output of windows: `rows` have their members, and `keys` a row for each key by number."""
 
     def forget(self, keys: pa.Table, starts: Ints, rows: pa.Table) -> None:
-        """Take the rows of keys that the step forgets; `starts` is where those of each key begin, and where all end."""
+        """Take rows of keys that leave in no round; `starts` is where those of each key begin, and where all end."""
 
 
 @dataclass(slots=True)
@@ -123,24 +123,24 @@ class FunctionMaker:
     def make(self, windows: Windows, ends: Ints, rows: pa.Table, keys: pa.Table) -> Made:
         """Tell of the rows that leave, and call the function for each window that has rows."""
         shown = rows.select(self._visible.names)
-        entered = integers(rows, ENTER)
+        entered, heard, unseen = integers(rows, ENTER), booleans(rows, HEARD), booleans(rows, UNSEEN)
         tables: list[pa.Table] = []
         of: list[int] = []
         names = self._names(windows.keys, keys)
         for at in range(len(windows.keys)):
             name = names[int(windows.keys[at])]
-            gone = _taken(shown, windows.gone[windows.gone_starts[at] : windows.gone_starts[at + 1]])
-            if gone.num_rows:
-                self._calls.tell_expired(name, gone)
+            gone = windows.gone[windows.gone_starts[at] : windows.gone_starts[at + 1]]
+            if not heard[gone].all():
+                self._calls.tell_expired(name, _taken(shown, gone[~heard[gone]]))
             members = windows.members[windows.starts[at] : windows.starts[at + 1]]
             if not len(members):
                 continue
             new = members[entered[members] == windows.rounds[at]]
             bounds = (None, None) if self._length is None else (int(ends[at]) - self._length, int(ends[at]))
             start, end = (None if bound is None else as_datetime(bound) for bound in bounds)
-            view = WindowView(
-                start=start, end=end, current=_taken(shown, members), new=_taken(shown, new), expired=gone
-            )
+            parts = (_taken(shown, places) for places in (members, new, gone[~unseen[gone]]))
+            current, entering, expired = parts
+            view = WindowView(start=start, end=end, current=current, new=entering, expired=expired)
             tables.append(self._calls.call(name, view))
             of.append(at)
         sizes = [table.num_rows for table in tables]
@@ -148,7 +148,7 @@ class FunctionMaker:
         return Made(made, np.repeat(np.array(of, dtype=np.int64), sizes))
 
     def forget(self, keys: pa.Table, starts: Ints, rows: pa.Table) -> None:
-        """Tell of rows of keys that are forgotten."""
+        """Tell of rows of keys."""
         shown = rows.select(self._visible.names)
         names = self._names(np.arange(len(starts) - 1), keys)
         for at in range(len(starts) - 1):
@@ -163,6 +163,8 @@ class FunctionMaker:
 
 ENTER = "_penstock_enter"
 """int64: the round in which a row enters, beside the rows of a batch."""
+HEARD, UNSEEN = "_penstock_heard", "_penstock_unseen"
+"""Whether `on_expired` has had a row in an earlier batch, and whether no view has a row as expired."""
 
 
 def _taken(rows: pa.Table, places: Ints) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tuple_disk import TupleDisk, rows
 
-from penstock import agg, count, micros, seconds
+from penstock import agg, count, hours, micros, seconds
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
 
 EVENT = Time.EVENT
@@ -157,3 +157,35 @@ def test_rows_between_windows_are_in_no_window(tmp_path: Path, window: TupleWind
         made = disk.batch([rows(time, first=time)], time=time, watermark=time if window.time is EVENT else None)
         counted.append((made.counts["in_no_window"], made.counts["merged"]))
     assert counted == [(1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (1, 0), (1, 0)]
+
+
+def test_rows_that_no_window_will_have_expire_at_once(tmp_path: Path) -> None:
+    """5.2: the last five each hour; of a hundred rows 95 expire in the batches that push them out, and five are kept."""
+    disk = TupleDisk(TupleWindow(count(5), hours(1), unbounded=True), tmp_path)
+    told = []
+    for batch in range(10):
+        disk.recorder.expired.clear()
+        made = disk.batch([rows(*[0] * 10, first=10 * batch + 1)], time=batch + 1)
+        told += [n for _, gone in disk.recorder.expired for n in gone]
+        assert made.counts["expired"] == (5 if batch == 0 else 10)
+        assert disk.shown().num_rows == 5
+    assert told == numbers(1, 95)
+    assert views(disk, [], time=3_600_000_000) == [(numbers(96, 100), numbers(96, 100), [])]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_rows_of_a_window_expire_when_later_ones_push_them_out(tmp_path: Path, *, restored: bool) -> None:
+    """5.2: they are told once, in that batch, and the next view has them as expired."""
+    disk = TupleDisk(TupleWindow(count(3), micros(10), unbounded=True), tmp_path)
+    assert views(disk, rows(0, 0, 0), time=10) == [([1, 2, 3], [1, 2, 3], [])]
+    assert views(disk, rows(0, 0, first=4), time=12) == []
+    assert disk.recorder.expired == [("a", [1, 2])]
+    if restored:
+        disk.rescale(1)
+    assert views(disk, rows(0, 0, first=6), time=14) == []
+    assert disk.recorder.expired == [("a", [1, 2]), ("a", [3, 4])]
+    assert disk.shown().num_rows == 6
+    assert views(disk, [], time=20) == [([5, 6, 7], [5, 6, 7], [1, 2, 3])]
+    assert views(disk, [], time=30) == [([5, 6, 7], [], [])]
+    assert disk.recorder.expired == [("a", [1, 2]), ("a", [3, 4])]
+    assert disk.shown().num_rows == 3
