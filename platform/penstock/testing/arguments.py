@@ -84,7 +84,7 @@ class Untimed(AsFastAsPossible):
 
 
 def micros(at: float | datetime) -> int:
-    """Return a datetime, UTC where it has no zone, or seconds since 1970 as microseconds. Raises JobError for others."""
+    """Return a datetime, UTC where it has no zone, or seconds since 1970, as microseconds. Raises JobError."""
     if isinstance(at, datetime):
         return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
     if isinstance(at, bool) or not isinstance(at, Real | Decimal) or not isfinite(at):
