@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add, sub
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Job, seconds
+from penstock import Job, agg, seconds
 from penstock.graph.policies import OnFail
+from penstock.graph.window_functions import WindowView
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
@@ -19,6 +21,14 @@ pytestmark = pytest.mark.slow
 
 FOUR = BatchWindow(seconds(4), slide=seconds(2))
 SUITE = {"name": "few", "expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 2}}]}
+
+
+HELD = agg.custom(zero=0, add=add, merge=add, subtract=sub, result=str, input="v", state="n long", output="string")
+
+
+def own(key: str | None, view: WindowView) -> list[dict[str, Any]]:
+    """Return the values of a key in a window, in order of arrival."""
+    return [{"who": key, "vs": view.current["v"].to_pylist(), "until": view.end}]
 
 
 def job_of(partitions: int = 2) -> Job:
@@ -32,6 +42,11 @@ def job_of(partitions: int = 2) -> Job:
     by_key.window("texts", FOUR).reduce_by_key(lambda a, b: a + b, value="string(v)").write("texts_out", MemorySink())
     moving = by_key.window("sums", FOUR).reduce_by_key(lambda a, b: a + b, inverse=lambda a, b: a - b, keep="v != 0")
     moving.write("sums_out", MemorySink())
+    both = by_key.window("both", FOUR).aggregate(n=agg.count(), total=agg.sum("v"), last=agg.last("v"), held=HELD)
+    both.write("both_out", MemorySink())
+    by_key.window("own", FOUR).apply(own, output="who string, vs array<int>, until timestamp").write(
+        "own_out", MemorySink()
+    )
     counts = rows.window("values", FOUR).count_by_value("v")
     counts.check("few", suite=SUITE, on_fail=OnFail.WARN).write("values_out", MemorySink())
     return job
@@ -42,9 +57,9 @@ def feed(*rows: tuple[str | None, int]) -> dict[str, list[dict[str, Any]]]:
     return {"rows": [{"k": key, "v": value} for key, value in rows]}
 
 
-def ends(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[int, Any]]:
+def ends(rows: Sequence[Mapping[str, Any]], column: str, end: str = "window_end") -> list[tuple[int, Any]]:
     """Return the end of each window with a column."""
-    return [(int(r["window_end"].timestamp()), r[column]) for r in rows]
+    return [(int(r[end].timestamp()), r[column]) for r in rows]
 
 
 def test_windows_of_batch_time_go_through_crashes_restores_and_other_partitions(tmp_path: Path) -> None:
@@ -66,8 +81,13 @@ def test_windows_of_batch_time_go_through_crashes_restores_and_other_partitions(
         assert ends(made["total_out"], "count") == [(4, 5), (6, 1)]
         assert sorted(ends(made["texts_out"], "string(v)")) == [(4, "123"), (4, "2"), (4, "9"), (6, "3")]
         assert sorted(ends(made["sums_out"], "v")) == [(4, 2), (4, 6), (4, 9), (6, 3)]
+        assert sorted((r["n"], r["total"], r["last"], r["held"]) for r in made["both_out"]) == [
+            (1, 2, 2, "2"), (1, 3, 3, "3"), (1, 9, 9, "9"), (3, 6, 3, "6"),
+        ]  # fmt: skip
+        assert sorted(ends(made["own_out"], "vs", "until")) == [(4, [1, 2, 3]), (4, [2]), (4, [9]), (6, [3])]
+        assert {r["who"] for r in made["own_out"]} == {"a", "b", None}
         made = h.batch()
-        assert ends(made["lists_out"], "v") == [(8, [4])]
+        assert ends(made["lists_out"], "v") == ends(made["own_out"], "vs", "until") == [(8, [4])]
         assert [(row["k"], row["v"]) for row in made["sums_out"]] == [("a", 4)]
         assert [row["k"] for row in h.state("sums") if row["window_end"] is not None] == ["a"]
         h.restore(batch=3)  # whose time is 7, and the next one's 9

@@ -12,7 +12,7 @@ from step_disk import Row, StepDisk, sooner
 
 from penstock.graph.batch_window import BatchWindow
 from penstock.graph.specs.batch_windows import BatchWindows, Form
-from penstock.operators.batch_windows.batch_window_step import bind, bind_side
+from penstock.operators.batch_windows.batch_window_step import bind_side, step_of
 from penstock.operators.protocol import TIME, BoundSide, Due, Emit, StepContext, StepFacts, Tally
 
 VISIBLE = pa.schema([("k", pa.string()), ("v", pa.int64()), ("s", pa.string()), ("x", pa.float64())])
@@ -35,6 +35,7 @@ class BatchWindowDisk(StepDisk):
         hashes: int = 1000,
         zero: int = 0,
         interval: int = 1,
+        returned: pa.Schema | None = None,
         **more: Any,
     ) -> None:
         column = "count" if form is Form.COUNT else value or ""
@@ -44,12 +45,12 @@ class BatchWindowDisk(StepDisk):
             side=0,
             keys=pa.schema([VISIBLE.field(key) for key in keys]),
             columns=tuple(keys),
-            visible=VISIBLE if form is Form.ROWS else None,
-            inputs={} if value is None else {value: VISIBLE.field(value).type},
+            visible=VISIBLE if self.spec.reads(0).rows else None,
+            inputs={name: VISIBLE.field(name).type for name in self.spec.reads(0).expressions},
         )
         super().__init__("w", root, partitions=partitions, hashes=hashes)
         self.sides = [bind_side(self.spec, bound)]
-        self.step = bind(self.spec, self.sides, StepContext(name="w", event=False, timed=False))
+        self.step = step_of(self.spec, self.sides[0], StepContext(name="w", event=False, timed=False), returned)
         self.zero, self.interval = zero, interval
         self.before: int | None = None
         self.due: int | None = None

@@ -17,7 +17,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 
 @dataclass
 class BatchWindowModel:
-    """Windows over all rows, by their definition; times are microseconds. `keyed` by the column `k` or not at all."""
+    """Windows over all rows, by their definition; times are microseconds. `keyed` by the column `k` or not at all.
+
+    `fn` reduces two values, aggregates the rows of a key, or is called with key, rows, and bounds.
+    """
 
     length: int
     slide: int
@@ -42,13 +45,21 @@ class BatchWindowModel:
         bounds = {name: _EPOCH + timedelta(microseconds=at) for name, at in zip(BOUNDS, (start, end), strict=True)}
         rows = [row for time, row in self.rows if start < time <= end]
         self.seen = self.seen or bool(rows)
+        if self.form is Form.APPLY:
+            return [
+                made for key, of_key in self._of_keys(rows).items() for made in self.fn(key, of_key, *bounds.values())
+            ]
         return [{**made, **bounds} for made in self._made(rows)]
+
+    def _of_keys(self, rows: Sequence[Row]) -> dict[Any, list[Row]]:
+        keys = dict.fromkeys(row["k"] if self.keyed else () for row in rows)
+        return {key: [row for row in rows if not self.keyed or row["k"] == key] for key in keys}
 
     def _made(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         if self.form is Form.ROWS:
             return [dict(row) for row in rows]
-        keys = list(dict.fromkeys(row["k"] if self.keyed else None for row in rows))
-        of = {key: [row for row in rows if not self.keyed or row["k"] == key] for key in keys}
+        of = self._of_keys(rows)
+        keys = list(of)
         named = {key: {"k": key} if self.keyed else {} for key in keys}
         match self.form:
             case Form.COUNT if not self.keyed:
@@ -58,6 +69,8 @@ class BatchWindowModel:
             case Form.COUNT_BY_VALUE:
                 pairs = [(key, row["v"]) for key in keys for row in of[key]]
                 return [{**named[key], "v": v, "count": pairs.count((key, v))} for key, v in dict.fromkeys(pairs)]
+            case Form.AGGREGATE:
+                return [{**named[key], **self.fn(of[key])} for key in keys]
             case Form.GROUP:
                 return [{**named[key], "v": [row["v"] for row in of[key]]} for key in keys]
             case _:

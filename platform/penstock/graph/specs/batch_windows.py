@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, ClassVar, Self
 
 from penstock.errors import BadExpression, DuplicateName, IntervalUnfit
+from penstock.graph.aggregates import Aggregate
 from penstock.graph.batch_window import BatchWindow
 from penstock.graph.durations import Duration
 from penstock.graph.policies import Accumulation
@@ -15,6 +16,7 @@ from penstock.graph.predicates import Predicate, parse_predicate
 from penstock.graph.source_location import job_error
 from penstock.graph.stateful import Stream
 from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, Unit, need_sink
+from penstock.graph.window_functions import WindowFunction, window_function
 from penstock.graph.windowed import Windowed
 
 __all__ = ["BatchWindowedStream", "BatchWindows", "Form"]
@@ -30,14 +32,16 @@ class Form(Enum):
     COUNT_BY_VALUE = "count_by_value"
     GROUP = "group"
     REDUCE = "reduce_by_key"
+    AGGREGATE = "aggregate"
+    APPLY = "apply"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchWindows(StepSpec):
     """Make something of the rows of each window of batch time.
 
-    `value` is a Spark SQL expression that the form reads, None for ROWS and COUNT, and `column` the name that it has
-    in the output. `fn`, `inverse` and `keep` are those of REDUCE.
+    `value` is a Spark SQL expression that COUNT_BY_VALUE, GROUP and REDUCE read, and `column` the name that it has in
+    the output. `fn`, `inverse` and `keep` are those of REDUCE, `aggregates` of AGGREGATE, and `function` of APPLY.
     """
 
     window: BatchWindow
@@ -48,6 +52,8 @@ class BatchWindows(StepSpec):
     inverse: Callable[[Any, Any], Any] | None = None
     keep: Predicate | None = None
     keep_text: str = ""
+    aggregates: Mapping[str, Aggregate] | None = None
+    function: WindowFunction | None = None
 
     operator: ClassVar[str] = "penstock.operators.batch_windows.batch_window_step"
     kind: ClassVar[str] = "window"
@@ -66,8 +72,8 @@ class BatchWindows(StepSpec):
 
     @property
     def window_columns(self) -> frozenset[str]:
-        """Return both bounds, of which either is that of one window only."""
-        return frozenset(_BOUNDS)
+        """Return both bounds, of which either is that of one window only; none where a function makes the columns."""
+        return frozenset(_BOUNDS if self.function is None else ())
 
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that revisions are rows; where they contain what they revise, all but rows would count it twice."""
@@ -76,8 +82,10 @@ class BatchWindows(StepSpec):
         return "revisions are rows of their own"
 
     def reads(self, side: int) -> Reads:
-        """Return the value, or all columns where rows are emitted."""
-        return Reads(() if self.value is None else (self.value,), rows=self.form is Form.ROWS)
+        """Return the value, what aggregates read, or all columns where rows are emitted or given to a function."""
+        read = [a.expression for a in (self.aggregates or {}).values() if a.expression is not None]
+        read += [] if self.value is None else [self.value]
+        return Reads(tuple(dict.fromkeys(read)), rows=self.form in (Form.ROWS, Form.APPLY))
 
     def check(self, node: StepNode, graph: GraphView) -> None:
         """Raise MissingSink for windows that nobody writes, and IntervalUnfit where the job's interval does not fit."""
@@ -103,6 +111,9 @@ class BatchWindows(StepSpec):
 
     def words(self, node: StepNode, keys: str) -> str:
         """Return windows, keys, and what is made of them."""
+        made = ", ".join(f"{name} = {aggregate}" for name, aggregate in (self.aggregates or {}).items())
+        if made or self.function is not None:
+            return f"window {node.name}: {self.window}, {keys}; {made or self.function}"
         of = "" if self.value is None else f" of {self.value}"
         more = ", what leaves by its inverse" if self.inverse is not None else ""
         more += f", keys kept where {self.keep_text}" if self.keep is not None else ""
@@ -114,8 +125,8 @@ class BatchWindows(StepSpec):
 class BatchWindowedStream(Windowed[Stream, BatchWindow]):
     """Windows of batch time: one method says what becomes of their rows (SEMANTICS 4.3, 4.4).
 
-    Each emits the key columns, what it makes, `window_start` and `window_end`. These are batch times, of which the
-    first is not in the window and the last one is.
+    Each but `apply` emits the key columns, what it makes, `window_start` and `window_end`. These are batch times, of
+    which the first is not in the window and the last one is.
     """
 
     takes: ClassVar[type] = BatchWindow
@@ -128,6 +139,45 @@ class BatchWindowedStream(Windowed[Stream, BatchWindow]):
     def rows(self) -> Stream:
         """Emit all rows of each window in order of arrival, with `window_start` and `window_end`."""
         return self._of(Form.ROWS)
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """Compute one row for each key and window that has rows: the keys, window_start, window_end, and these columns.
+
+        Where every aggregate has an exact inverse, a window costs what enters and leaves it. Otherwise it merges what
+        the state has of its batches, one row for each key. `first` and `last` go by the order of arrival.
+        """
+        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
+        if not aggregates:
+            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
+        taken = {name.lower() for name in (*self._keys, *_BOUNDS)}
+        for name, aggregate in aggregates.items():
+            if name.lower() in taken:
+                raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
+            if not isinstance(aggregate, Aggregate):
+                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
+        return self._of(Form.AGGREGATE, aggregates=dict(aggregates))
+
+    def apply(self, fn: Callable[..., Any], *, output: str) -> Stream:
+        """Call `fn(key, view) -> pa.Table | list[dict] | None` for each key and window that has rows.
+
+        The function gets:
+
+        - `key`: the value of the key column, a named tuple of several, () without `key_by`.
+        - `view`: a `WindowView` with the bounds of the window, and all its rows as a table in the order of arrival.
+
+        An object with `open(info)` and `close()` is opened once in each task.
+
+        Args:
+            fn: Returns the rows of the output, None for none.
+            output: The columns of the output, as Spark DDL such as "user string, visits long". There are no others:
+                return the key and the bounds where they are wanted.
+
+        Raises:
+            JobError: `fn` is no function.
+            BadExpression: `output` is no text. Text that is no DDL is refused when the job starts.
+        """
+        self.mark_used()
+        return self._of(Form.APPLY, function=window_function(fn, output, f"window {self._name!r}"))
 
     def count(self) -> Stream:
         """Emit the number of rows of each key and window as `count`.

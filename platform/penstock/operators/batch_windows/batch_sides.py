@@ -19,7 +19,7 @@ from penstock.operators.protocol import HASHED, Emit, RowsOfBranch, Send, StepFa
 from penstock.operators.whole_rows import WholeRows
 from penstock.state.keys import Ints
 
-__all__ = ["COUNTED", "CountSide", "RowSide", "ValueSide"]
+__all__ = ["COUNTED", "CountSide", "RowSide", "ValueSide", "tally_of"]
 
 COUNTED = "_rows"
 """int64: of how many rows a row of counts is."""
@@ -33,7 +33,7 @@ class RowSide(WholeRows):
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
         """Yield the rows of a batch that a window has."""
-        counts, taken = _tally(self.window, rows, facts)
+        counts, taken = tally_of(self.window, rows, facts)
         yield counts
         if taken:
             yield from (piece for piece in self._sent(rows, facts) if isinstance(piece, Send))
@@ -92,7 +92,7 @@ class CountSide:
 
     def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
         """Yield the counts of the rows of a batch that a window has."""
-        counts, taken = _tally(self.window, rows, facts)
+        counts, taken = tally_of(self.window, rows, facts)
         yield counts
         if not taken:
             return
@@ -118,7 +118,7 @@ class CountSide:
         return pa.table(arrays, schema=self.sent)
 
 
-def _tally(window: BatchWindow, rows: RowsOfBranch, facts: StepFacts) -> tuple[Tally, bool]:
+def tally_of(window: BatchWindow, rows: RowsOfBranch, facts: StepFacts) -> tuple[Tally, bool]:
     """Return the counts of a task's rows, and whether there are some that a window has."""
     n = rows.table.num_rows
     held = n if BatchEnds.of(window, facts).holds(facts.time) else 0

@@ -8,7 +8,6 @@ value of each key in the newest one, and its end as `_until`.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,9 @@ from penstock.graph.batch_window import BatchWindow
 from penstock.graph.specs.batch_windows import BatchWindows
 from penstock.graph.specs.batch_windows import Form as FormName
 from penstock.graph.steps import MAIN_OUTLET
+from penstock.operators.batch_windows.aggregate_sides import PartialSide, aggregate_side
+from penstock.operators.batch_windows.applied_rows import AppliedForm
+from penstock.operators.batch_windows.batch_aggregates import MergedAggregates, RunningAggregates
 from penstock.operators.batch_windows.batch_ends import BatchEnds
 from penstock.operators.batch_windows.batch_sides import COUNTED, CountSide, RowSide, ValueSide
 from penstock.operators.batch_windows.key_reductions import KeyReduction
@@ -28,6 +30,7 @@ from penstock.operators.batch_windows.running_values import RunningValues
 from penstock.operators.batch_windows.window_batch import BATCHES, UNTIL, WINDOW, WindowBatch, window_rows
 from penstock.operators.batch_windows.window_forms import PLACE, GroupForm, ReduceForm, RowsForm, RunningForm, WholeForm
 from penstock.operators.columns import column_array, integers
+from penstock.operators.functions.window_calls import output_schema
 from penstock.operators.predicate_values import TablePredicate
 from penstock.operators.protocol import (
     HASHED,
@@ -48,7 +51,7 @@ from penstock.state.parts import Merge, Part, by_name
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
 
-__all__ = ["BatchWindowStep", "bind", "bind_side"]
+__all__ = ["BatchWindowStep", "bind", "bind_side", "step_of"]
 
 _UTC = pa.timestamp("us", tz="UTC")
 BATCH_TIME, WINDOW_END = "batch_time", "window_end"
@@ -58,7 +61,7 @@ _OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, PLACE, COUNTED, UNTIL, BATCH_TI
 """Columns that rows of state have beside those of the stream."""
 
 
-def bind_side(spec: BatchWindows, side: BoundSide) -> RowSide | ValueSide | CountSide:
+def bind_side(spec: BatchWindows, side: BoundSide) -> RowSide | CountSide | PartialSide:
     """Return the map side; raises JobError for a column that has a name which the step gives."""
     named = pa.schema([]) if side.visible is None else side.visible
     for name in (*named.names, *side.keys.names, *((spec.column,) if spec.value is not None else ())):
@@ -66,8 +69,10 @@ def bind_side(spec: BatchWindows, side: BoundSide) -> RowSide | ValueSide | Coun
             raise DuplicateName(f"window {side.name!r} adds a column {name!r}, which its rows have; rename that")
         if name.lower() in _OWN:
             raise JobError(f"a column of window {side.name!r} has the name {name!r}, which Penstock uses for itself")
-    if spec.form is FormName.ROWS:
+    if spec.form in (FormName.ROWS, FormName.APPLY):
         return RowSide.of(side, window=spec.window)
+    if spec.aggregates is not None:
+        return aggregate_side(spec.aggregates, spec.window, side)
     values = pa.schema([] if spec.value is None else [(spec.column, side.inputs[spec.value])])
     if spec.form in (FormName.COUNT, FormName.COUNT_BY_VALUE):
         return CountSide(window=spec.window, keys=side.keys, values=values, expression=spec.value)
@@ -84,8 +89,13 @@ def bind_side(spec: BatchWindows, side: BoundSide) -> RowSide | ValueSide | Coun
 
 
 def bind(spec: BatchWindows, sides: Sequence[Any], context: StepContext) -> BatchWindowStep:
-    """Return the step."""
+    """Return the step; raises BadExpression for DDL that is none, and for a `keep` that does not fit."""
     (side,) = sides
+    return step_of(spec, side, context, None if spec.function is None else output_schema(spec.function, context.name))
+
+
+def step_of(spec: BatchWindows, side: Any, context: StepContext, returned: pa.Schema | None) -> BatchWindowStep:
+    """Return the step; `returned` are the columns that a function over windows returns, None where there is none."""
     form: WholeForm | RunningForm
     match spec.form:
         case FormName.ROWS:
@@ -96,6 +106,12 @@ def bind(spec: BatchWindows, sides: Sequence[Any], context: StepContext) -> Batc
             assert spec.fn is not None
             (field,) = side.visible
             form = _reducing(spec, side, KeyReduction(step=context.name, field=field, fn=spec.fn, inverse=spec.inverse))
+        case FormName.APPLY:
+            assert spec.function is not None
+            assert returned is not None
+            form = AppliedForm(side=side, step=context.name, fn=spec.function.fn, returned=returned)
+        case FormName.AGGREGATE:
+            form = (RunningAggregates if side.plan.exact_inverse else MergedAggregates)(side=side)
         case _:
             form = CountForm(side=side)
     return BatchWindowStep(name=context.name, keys=side.keys, window=spec.window, word=spec.form.value, form=form)
@@ -129,8 +145,13 @@ class BatchWindowStep(WholeRowsStep):
 
     @property
     def output(self) -> pa.Schema:
-        """Return the columns of the output: the bounds follow the keys, or all columns of rows."""
+        """Return the columns of the output: bounds follow the keys, or all columns of rows.
+
+        Those of a function are its own.
+        """
         fields = [*self.form.made]
+        if not self.form.bounded:
+            return self.form.made
         return pa.schema([*fields[: self.form.leading], *_BOUNDS, *fields[self.form.leading :]])
 
     @property
@@ -216,13 +237,13 @@ class BatchWindowStep(WholeRowsStep):
         self, state: StateView, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Generator[Emit | Change | Due | Tally, StateView | None, None]:
         """Fire the windows that are due since the batch before, then keep what later ones need."""
-        calls = self.form.calls
-        with nullcontext() if calls is None else calls.opened(facts):
-            rows = self.form.received(inputs[0])
+        with self.form.opened(facts) as form:
+            rows = form.received(inputs[0])
             ends = BatchEnds.of(self.window, facts)
-            batch = WindowBatch(self.form, self.output, state, rows, facts, ends)
+            batch = WindowBatch(form, self.output, state, rows, facts, ends)
             yield from batch.fired()
-        merged = int(integers(rows, COUNTED).sum()) if self.runs else sum(t.num_rows for t in inputs[0])
+        counted = COUNTED in self.form.stored.names
+        merged = int(integers(rows, COUNTED).sum()) if counted else sum(t.num_rows for t in inputs[0])
         yield Tally({"merged": merged})
         after = yield batch.change()
         assert after is not None

@@ -6,8 +6,10 @@ added. Only keys with rows in either call functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,7 @@ from penstock.operators.columns import column_array, integers
 from penstock.operators.debug_mode import alike
 from penstock.operators.grouping import Grouping, group_runs
 from penstock.operators.predicate_values import TablePredicate
+from penstock.operators.protocol import StepFacts
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
 
@@ -34,10 +37,11 @@ class RunningValues(RunningForm):
     reduction: KeyReduction
     keep: TablePredicate | None
 
-    @property
-    def calls(self) -> KeyReduction:
-        """Return the function."""
-        return self.reduction
+    @contextmanager
+    def opened(self, facts: StepFacts) -> Iterator[Self]:
+        """Yield the same, with both functions open."""
+        with self.reduction.opened(facts):
+            yield self
 
     @property
     def stays(self) -> bool:

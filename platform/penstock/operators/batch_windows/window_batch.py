@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.batch_windows.batch_ends import BatchEnds
-from penstock.operators.batch_windows.window_forms import Made, RunningForm, WholeForm
+from penstock.operators.batch_windows.window_forms import Made, RunningForm, Whole, WholeForm
 from penstock.operators.columns import integers
 from penstock.operators.protocol import TIME, Emit, StateView, StepFacts
 from penstock.state.row_layout import GROUP, HASH
@@ -100,7 +100,7 @@ class WindowBatch:
     def _of(self, end: int) -> Made:
         start = end - self.ends.length
         if isinstance(self.form, WholeForm):
-            return self.form.of(self._between(start, end))
+            return self.form.of(Whole(self._between(start, end), start, end))
         until = start if self._until is None else self._until
         left = self._between(None if self._floor is None else self._floor - 1, min(until, start))
         entered = self._between(max(until, start), end)
@@ -132,9 +132,13 @@ class WindowBatch:
     # --- what is emitted ----------------------------------------------------------------------
 
     def _bounded(self, made: Made, end: int) -> pa.Table:
-        """Return rows with the bounds of their window, their hashes, and the microsecond before its end as TIME."""
+        """Return rows with their hashes and the microsecond before their window's end as TIME, and with its bounds.
+
+        The columns of a function's output are its own, without bounds.
+        """
         rows, n = made.rows, made.rows.num_rows
-        for name, time in (("window_start", end - self.ends.length), ("window_end", end)):
+        bounds = (("window_start", end - self.ends.length), ("window_end", end))
+        for name, time in bounds if self.form.bounded else ():
             rows = rows.append_column(name, pa.repeat(pa.scalar(time, _UTC), n))
         rows = rows.select(self.output.names).append_column(HASH, pa.array(made.hashes))
         return rows.append_column(TIME, pa.array(np.full(n, end - 1, dtype=np.int64)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from penstock.operators.batch_windows.key_reductions import KeyReduction
 from penstock.operators.columns import column_array, integers
 from penstock.operators.grouping import Grouping, group_rows
 from penstock.operators.predicate_values import TablePredicate
-from penstock.operators.protocol import HASHED
+from penstock.operators.protocol import HASHED, StepFacts
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
 
@@ -26,6 +27,7 @@ __all__ = [
     "ReduceForm",
     "RowsForm",
     "RunningForm",
+    "Whole",
     "WholeForm",
     "entry",
     "grouped",
@@ -44,10 +46,20 @@ class Made(NamedTuple):
     hashes: Ints
 
 
+class Whole(NamedTuple):
+    """A window: the rows of its batches, of which older ones stand first, and its bounds in microseconds."""
+
+    rows: pa.Table
+    start: int
+    end: int
+
+
 class Form(ABC):
     """The content of the batches of windows, and what becomes of it."""
 
     __slots__ = ()
+    bounded: ClassVar[bool] = True
+    """Whether what it makes gets the bounds of its window."""
 
     @property
     @abstractmethod
@@ -64,10 +76,10 @@ class Form(ABC):
     def leading(self) -> int:
         """Return how many columns of the output stand before the bounds."""
 
-    @property
-    def calls(self) -> KeyReduction | None:
-        """Return the calls of the user's function, None where there is none."""
-        return None
+    @contextmanager
+    def opened(self, facts: StepFacts) -> Iterator[Self]:
+        """Yield the form for one batch; functions of the user's are open inside the block."""
+        yield self
 
     @abstractmethod
     def received(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -80,8 +92,8 @@ class WholeForm(Form):
     __slots__ = ()
 
     @abstractmethod
-    def of(self, rows: pa.Table) -> Made:
-        """Return what a window emits that has these rows of batches, of which older ones stand first."""
+    def of(self, window: Whole) -> Made:
+        """Return what a window emits."""
 
 
 class RunningForm(Form):
@@ -134,10 +146,10 @@ class RowsForm(WholeForm):
         rows = self.side.received(tables)
         return entry(rows[HASHED], rows.select(self.side.visible.names), placed=True)
 
-    def of(self, rows: pa.Table) -> Made:
+    def of(self, window: Whole) -> Made:
         """Return the rows of a window in order of arrival; rows of one place, of different keys, by their hash."""
-        order = np.lexsort([integers(rows, name) for name in (HASH, PLACE, GROUP)])
-        rows = rows.take(pa.array(order))
+        order = np.lexsort([integers(window.rows, name) for name in (HASH, PLACE, GROUP)])
+        rows = window.rows.take(pa.array(order))
         return Made(rows.select(self.side.visible.names), integers(rows, HASH))
 
 
@@ -167,8 +179,9 @@ class GroupForm(WholeForm):
         """Return the values of a batch in order of arrival."""
         return values_of(self.side, tables, placed=True)
 
-    def of(self, rows: pa.Table) -> Made:
+    def of(self, window: Whole) -> Made:
         """Return a list for each key, keys in order of their hashes."""
+        rows = window.rows
         grouping = grouped(rows, self.side.keys)
         order = np.lexsort([integers(rows, PLACE), integers(rows, GROUP), grouping.ids])
         values = column_array(rows, self.side.column).take(pa.array(order))
@@ -185,10 +198,11 @@ class ReduceForm(WholeForm):
     reduction: KeyReduction
     keep: TablePredicate | None = None
 
-    @property
-    def calls(self) -> KeyReduction:
-        """Return the function."""
-        return self.reduction
+    @contextmanager
+    def opened(self, facts: StepFacts) -> Iterator[Self]:
+        """Yield the same, with the function open."""
+        with self.reduction.opened(facts):
+            yield self
 
     @property
     def stored(self) -> pa.Schema:
@@ -211,9 +225,9 @@ class ReduceForm(WholeForm):
         made = self._reduced(rows, np.arange(rows.num_rows))
         return entry(made.hashes, made.rows)
 
-    def of(self, rows: pa.Table) -> Made:
+    def of(self, window: Whole) -> Made:
         """Return the reduced values of a window, oldest batch first, that are kept."""
-        made = self._reduced(rows, np.argsort(integers(rows, GROUP), kind="stable"))
+        made = self._reduced(window.rows, np.argsort(integers(window.rows, GROUP), kind="stable"))
         if self.keep is None:
             return made
         kept = self.keep.holds(made.rows)

@@ -30,6 +30,10 @@ def job_of(window: BatchWindow, interval: Duration | None = None, use: Use = Bat
     return job
 
 
+def named(*_: Any) -> None:
+    """Return nothing."""
+
+
 @pytest.mark.parametrize(
     ("window", "interval", "match"),
     [
@@ -61,11 +65,32 @@ def test_a_job_that_runs_as_fast_as_possible_is_refused(tmp_path: Path) -> None:
         (lambda w: w.group("K"), DuplicateName, "column 'k' already"),
         (lambda w: w.count_by_value("count"), DuplicateName, "'count'"),
         (lambda w: w.group("window_end"), DuplicateName, "'window_end'"),
+        (lambda w: w.aggregate(), JobError, "name at least one aggregate"),
+        (lambda w: w.aggregate(K=agg.count()), DuplicateName, "column 'K' already"),
+        (lambda w: w.aggregate(window_end=agg.count()), DuplicateName, "'window_end'"),
+        (lambda w: w.aggregate(n=3), JobError, "column 'n' needs an aggregate"),
+        (lambda w: w.apply(3, output="n long"), JobError, "window 'w'.* not 3"),
+        (lambda w: w.apply(print, output=3), BadExpression, "window 'w'"),
         (lambda w: w.reduce_by_key(3), JobError, "function of two values, not 3"),
         (lambda w: w.reduce_by_key(max, inverse=3), JobError, "function of two values, not 3"),
         (lambda w: w.reduce_by_key(max, keep="abs(v) > 1"), BadExpression, "keep= of window 'w' .* abs is a function"),
     ],
-    ids=["empty", "no text", "key", "count", "bound", "no function", "no inverse", "function in keep"],
+    ids=[
+        "empty",
+        "no text",
+        "key",
+        "count",
+        "bound",
+        "no aggregate",
+        "aggregate named as the key",
+        "aggregate named as a bound",
+        "not an aggregate",
+        "not a function",
+        "no DDL",
+        "no function",
+        "no inverse",
+        "function in keep",
+    ],
 )
 def test_what_a_window_cannot_be_made_into_is_refused_at_its_line(
     use: Callable[[Any], Any], error: type[JobError], match: str
@@ -109,11 +134,13 @@ def test_a_window_of_batch_time_reads_another() -> None:
     [
         (lambda w: w.rows(), "window w: 4 s of batch time every 2 s, by k in 8 partitions; rows"),
         (lambda w: w.group("v + 1"), "; group of v + 1"),
+        (lambda w: w.aggregate(n=agg.count(), most=agg.max("v")), "; n = count(), most = max(v)"),
+        (lambda w: w.apply(named, output="n long"), "named"),
         (lambda w: w.reduce_by_key(max), "; reduce_by_key of v"),
         (lambda w: w.reduce_by_key(max, inverse=min), "of v, what leaves by its inverse, keys kept for ever"),
         (lambda w: w.reduce_by_key(max, inverse=min, keep="v > 0"), "by its inverse, keys kept where v > 0"),
     ],
-    ids=["rows", "group", "reduce", "inverse", "keep"],
+    ids=["rows", "group", "aggregate", "apply", "reduce", "inverse", "keep"],
 )
 def test_explain_says_what_a_window_is(use: Use, words: str) -> None:
     """DESIGN 3: length, slide, keys, and what is made."""
