@@ -8,7 +8,7 @@ from enum import Enum
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.source_location import job_error
 
-__all__ = ["BATCH", "EVENT", "NEVER", "Timeout", "TimerClock", "event_time", "idle"]
+__all__ = ["BATCH", "EVENT", "NEVER", "Timeout", "TimerClock", "event_time", "idle", "idle_micros"]
 
 
 class TimerClock(Enum):
@@ -54,3 +54,12 @@ def idle(duration: Duration) -> Timeout:
 def event_time() -> Timeout:
     """Forget a key when the watermark is past the deadline that the function has set with `state.set_deadline`."""
     return Timeout(event_time=True)
+
+
+def idle_micros(ttl: object, where: str) -> int:
+    """Return a TTL that is a duration or `idle(…)` in microseconds; refuse others, with `where` as their name."""
+    if isinstance(ttl, Timeout):
+        if ttl.idle is None or ttl.event_time:
+            raise job_error(f"{where} is a time without rows: write idle(hours(1))")
+        return ttl.idle
+    return duration_micros(ttl, where, least=1)

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 
 from penstock.errors import DuplicateName, MissingSink, UnboundedWindow
 from penstock.graph.aggregates import Aggregate
-from penstock.graph.durations import Duration, duration_micros
+from penstock.graph.durations import Duration
 from penstock.graph.names import checked_name
 from penstock.graph.nodes import LateNode, SideNode
 from penstock.graph.policies import Accumulation
 from penstock.graph.source_location import job_error
 from penstock.graph.stateful import Stream
 from penstock.graph.steps import EventTime, GraphView, Reads, StepNode, StepSpec, need_event_time, need_sink
+from penstock.graph.timeouts import Timeout, idle_micros
 from penstock.graph.trigger_protocol import AnyTrigger, Trigger, checked_trigger, fires, trigger_words, walk
 from penstock.graph.window_evictors import (
     Evictor,
@@ -41,12 +42,13 @@ class GlobalWindow:
     A trigger says when the window is emitted, an evictor which of its rows leave it before.
 
     Args:
-        ttl: How long a key without rows is remembered, in batch time. A key is forgotten in the first batch whose time
-            is later than that of its last row's batch + `ttl`; its rows are counted as `expired`.
+        ttl: How long a key without rows is remembered, in batch time: `hours(1)` or `idle(hours(1))`. A key is
+            forgotten in the first batch whose time is later than that of its last row's batch + `ttl`; its rows are
+            counted as `expired`.
         unbounded: Whether the state may grow with the rows, where neither trigger nor evictor nor `ttl` bounds it.
     """
 
-    ttl: Duration | None = None
+    ttl: Timeout | Duration | None = None
     unbounded: bool = False
     fires_by: AnyTrigger | None = None
     evicts_by: Evictor | None = None
@@ -55,7 +57,12 @@ class GlobalWindow:
     def __post_init__(self) -> None:
         """Raise JobError for a `ttl` that is no duration above 0."""
         if self.ttl is not None:
-            duration_micros(self.ttl, "ttl= of GlobalWindow", least=1)
+            object.__setattr__(self, "ttl", Duration(idle_micros(self.ttl, "ttl= of GlobalWindow")))
+
+    @property
+    def idle(self) -> Duration | None:
+        """Return the `ttl`, however it was written."""
+        return self.ttl if isinstance(self.ttl, Duration) else None
 
     def trigger(self, trigger: AnyTrigger) -> Self:
         """Return the same window, emitted when this trigger fires: one of `penstock.triggers`, or of the user's."""

@@ -25,7 +25,7 @@ from penstock.graph.steps import (
     need_sink,
     refuse_late_streams,
 )
-from penstock.graph.timeouts import Timeout
+from penstock.graph.timeouts import Timeout, idle_micros
 from penstock.graph.window_functions import WindowFunction, window_function
 from penstock.graph.windowed import Windowed
 
@@ -99,7 +99,7 @@ class TupleWindow:
             ("time", time),
             ("lag", wait),
             ("late_to", None if late_to is None else checked_name(late_to, "a late stream")),
-            ("idle", _idle(ttl)),
+            ("idle", None if ttl is None else idle_micros(ttl, "ttl= of TupleWindow")),
             ("unbounded", unbounded),
         ):
             object.__setattr__(self, name, value)
@@ -124,16 +124,6 @@ def _checked(value: object, what: str) -> Count | Duration:
         raise job_error(f"{what} of TupleWindow is {value!r}, which has no unit: write count(3) or seconds(3)")
     duration_micros(value, f"{what} of TupleWindow", least=1)
     return value
-
-
-def _idle(ttl: object) -> int | None:
-    if ttl is None:
-        return None
-    if isinstance(ttl, Timeout):
-        if ttl.idle is None or ttl.event_time:
-            raise job_error("ttl= of TupleWindow is a time without rows: write idle(hours(1))")
-        return ttl.idle
-    return duration_micros(ttl, "ttl= of TupleWindow", least=1)
 
 
 def _words(value: Count | Duration) -> str:

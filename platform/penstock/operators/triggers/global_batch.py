@@ -228,7 +228,7 @@ class GlobalBatch:
 
     def _schedule(self) -> None:
         """Find which keys expire, which are forgotten, and when the others are judged though no row comes."""
-        facts, ttl = self.facts, self.work.spec.window.ttl
+        facts, ttl = self.facts, self.work.spec.window.idle
         if ttl is None:
             self.expires[:] = NONE
         else:

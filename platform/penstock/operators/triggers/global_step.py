@@ -166,8 +166,9 @@ class GlobalStep(WholeRowsStep, GlobalWork):
         append = {}
         of_keys = rows.take(pa.array(own))
         expires = moments(of_keys, EXPIRES)
-        if self.spec.window.ttl is not None:
-            expires = np.where(expires == NONE, moment.time + self.spec.window.ttl.micros, expires)
+        ttl = self.spec.window.idle
+        if ttl is not None:
+            expires = np.where(expires == NONE, moment.time + ttl.micros, expires)
         due = {
             part: column_array(of_keys, f"_{part}").fill_null(END_OF_TIME).to_numpy() for part in (EVENT_DUE, TIME_DUE)
         }
@@ -189,7 +190,7 @@ class GlobalStep(WholeRowsStep, GlobalWork):
             some = np.flatnonzero(at < END_OF_TIME)
             append[part] = layout.entries(at[some], hashes[own][some], own_keys.take(pa.array(some)))
             first.append(int(at[some].min()) if len(some) else None)
-        facts = {} if self.spec.window.ttl is None else {TIMED: True}
+        facts = {} if ttl is None else {TIMED: True}
         return Rebuilt(change=Change(append=append, facts=facts), due=first[0], due_time=first[1])
 
     # --- what a batch does --------------------------------------------------------------------

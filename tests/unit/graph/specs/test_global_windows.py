@@ -14,6 +14,7 @@ from penstock.graph.job import Stream
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
+from penstock.state import event_time, idle
 from penstock.triggers import AfterAny, AfterCount, AfterDelta, AfterEach, AfterEventTime, AtEnd, Every, Never, Purging
 from penstock.windows import GlobalWindow
 
@@ -77,6 +78,13 @@ def test_a_trigger_that_never_fires_is_refused(trigger: Any) -> None:
         windowed(window.trigger(trigger)).aggregate(n=agg.count())
         windowed(window.trigger(trigger)).apply(nothing, output="k string")
     windowed(GlobalWindow().trigger(Purging(AfterAny(trigger, EACH)))).apply(nothing, output="k string")
+
+
+def test_a_ttl_is_a_duration_or_idle() -> None:
+    """As with windows of rows and with state functions; a deadline of event time is none."""
+    assert GlobalWindow(ttl=idle(hours(1))) == GlobalWindow(ttl=hours(1))
+    with pytest.raises(JobError, match=r"ttl= of GlobalWindow is a time without rows: write idle"):
+        GlobalWindow(ttl=event_time())
 
 
 @pytest.mark.parametrize(
