@@ -90,7 +90,11 @@ def last(expression: str) -> Aggregate:
 
 
 def count_distinct(expression: str) -> Aggregate:
-    """Count the different values, exactly; a bigint. The state keeps each value of a window, with its count."""
+    """Count the different values, exactly; a bigint. The state keeps each value of a window, with its count.
+
+    What it keeps of a key and slice is bounded by `state_row` in [limits] of the configuration, 16 MiB by default. More
+    stop the job with StateRowTooLarge: `approx_count_distinct` keeps 8 KiB.
+    """
     return Aggregate(AggregateKind.COUNT_DISTINCT, expression)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from global_disk import OUTPUT, VISIBLE, GlobalDisk, numbers_of
 
 from penstock import agg, count
-from penstock.errors import UserFunctionError, WrongWindowOutput
+from penstock.errors import StateRowTooLarge, UserFunctionError, WrongWindowOutput
 from penstock.evictors import KeepDelta, KeepLast
 from penstock.graph.specs.global_windows import GlobalWindows
 from penstock.graph.window_functions import WindowFunction
@@ -116,3 +117,20 @@ def test_partials_begin_again_after_a_purge(tmp_path: Path) -> None:
     assert disk.batch(rows(2), time=2).output == [{"k": "a", "total": 3}]
     assert disk.table() == []
     assert disk.batch(rows(10, 20), time=3).output == [{"k": "a", "total": 30}]
+
+
+def test_a_distinct_count_is_bounded_by_the_bytes_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.3: above `state_row` the batch stops and names the key; the estimate of as many values does not."""
+    window = GlobalWindow(unbounded=True).trigger(Every(count(100_000)))
+    facts = GlobalDisk.facts
+    monkeypatch.setattr(GlobalDisk, "facts", lambda disk: replace(facts(disk), row_cap=16_000))
+    exact = GlobalDisk(GlobalWindows(window=window, aggregates={"n": agg.count_distinct("n")}), tmp_path)
+    exact.batch(rows(*range(800)), time=1)
+    with pytest.raises(StateRowTooLarge, match=r"step 'w' keeps .* for the key \{'k': 'a'\}"):
+        exact.batch(rows(*range(800, 1600)), time=2)
+    (tmp_path / "about").mkdir()
+    about = GlobalDisk(
+        GlobalWindows(window=window, aggregates={"n": agg.approx_count_distinct("n")}), tmp_path / "about"
+    )
+    for batch in range(4):
+        about.batch(rows(*range(800 * batch, 800 * batch + 800)), time=batch + 1)
