@@ -1,6 +1,8 @@
 """See that each module has a test module where one looks for it: `a/b.py` has `tests/unit/a/test_b.py`.
 
 Two test modules cannot have one name, so it may be `tests/unit/a/test_a_b.py` where another folder has a `b.py` too.
+An operator has two modules of one name and needs one test module: `tests/unit/operators/test_x.py` is that of
+`graph/specs/x.py`, too (decision 90).
 
 Run as `python -m tools.check_test_twins`. Modules without one are listed in `tools/without_twin.txt`, which may only
 shrink: a new module comes with its test module, and one that has got its own leaves the list (`--lower` takes it out).
@@ -16,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("platform", "penstock")
 TESTS = Path("tests", "unit")
 LIST = Path("tools", "without_twin.txt")
+SPECS, OPERATORS = Path("graph", "specs"), Path("operators")
 FRONTS = ("__init__.py", "__main__.py")
 """Files that pass on what others define."""
 
@@ -26,10 +29,17 @@ def modules(paths: Iterable[Path]) -> set[Path]:
     return {path for path in in_package if path.name not in FRONTS}
 
 
-def twins(module: Path) -> tuple[Path, Path]:
-    """Return the two places of a module's test module, by path from the root."""
+def twins(module: Path) -> tuple[Path, ...]:
+    """Return the places of a module's test module, by path from the root."""
     folder = TESTS / module.parent
-    return folder / f"test_{module.name}", folder / f"test_{module.parent.name}_{module.name}"
+    own = folder / f"test_{module.name}", folder / f"test_{module.parent.name}_{module.name}"
+    return (*own, TESTS / OPERATORS / f"test_{module.name}") if module.parent == SPECS else own
+
+
+def place_for(module: Path, paths: Iterable[Path]) -> Path:
+    """Return where a new test module of a module goes, under a name that no other test module has."""
+    plain, with_folder, *_ = twins(module)
+    return with_folder if any(path.name == plain.name for path in paths) else plain
 
 
 def lacking(paths: set[Path]) -> set[str]:
@@ -40,7 +50,7 @@ def lacking(paths: set[Path]) -> set[str]:
 def problems(paths: set[Path], listed: Sequence[str]) -> list[str]:
     """Return what is wrong with the list, given all paths of the tree from its root; nothing, where all is well."""
     without = lacking(paths)
-    new = [f"{PACKAGE / name} has no {twins(Path(name))[0]}" for name in sorted(without - {*listed})]
+    new = [f"{PACKAGE / name} has no {place_for(Path(name), paths)}" for name in sorted(without - {*listed})]
     done = [f"{LIST} lists {name}, which has a test module or is gone" for name in sorted({*listed} - without)]
     order = [f"{LIST} is not sorted, or names one twice"] if [*listed] != sorted({*listed}) else []
     return new + done + order + doubled(paths)

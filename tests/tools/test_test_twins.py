@@ -42,6 +42,23 @@ def test_its_name_may_begin_with_the_folder() -> None:
     assert problems(TREE | {TESTS / "state" / "test_state_limits.py"}, []) == []
 
 
+def test_a_new_test_module_gets_a_name_that_is_free() -> None:
+    """The message names no place that would end in two test modules of one name."""
+    taken = {*TREE, PACKAGE / "sinks" / "keys.py"}
+    assert problems(taken, ["state/limits.py"]) == [
+        "platform/penstock/sinks/keys.py has no tests/unit/sinks/test_sinks_keys.py"
+    ]
+
+
+def test_an_operator_has_one_test_module_for_both_of_its_modules() -> None:
+    """Its spec needs none of its own, and may have one (decision 90)."""
+    operator = {*TREE, PACKAGE / "graph" / "specs" / "top.py", PACKAGE / "operators" / "top.py"}
+    assert problems(operator | {TESTS / "operators" / "test_top.py"}, ["state/limits.py"]) == []
+    assert problems(operator | {TESTS / "graph" / "specs" / "test_top.py"}, ["state/limits.py"]) == [
+        "platform/penstock/operators/top.py has no tests/unit/operators/test_operators_top.py"
+    ]
+
+
 def test_a_test_module_elsewhere_is_none() -> None:
     """One looks for it at the same place."""
     moved = {*TREE} - {TESTS / "state" / "test_keys.py"} | {Path("tests", "jobs", "test_keys.py")}
