@@ -4,7 +4,8 @@ Run as `python -m tools.check_layers`.
 A module may import its own folder and everything of a lower rank; folders of one rank do not import each other.
 No modules import each other in a circle, and no folders, however deep.
 A spec of an operator names the module that runs it, which stands above the graph: such a string is no import, because
-whoever binds a job follows it (decision 90). It is checked for itself: one for each spec, of a module that binds.
+whoever binds a job follows it (decision 90). It is checked for itself: one for each spec, of a module that binds, and
+`graph/keyed.py` imports each spec, because streams have no other methods.
 So is the name of the sink that a method of streams makes (decision 118), and of no other.
 Imports inside functions and under TYPE_CHECKING count as well: a layer is a direction, not a moment. So do modules that
 are named in a string, as for `importlib`.
@@ -29,6 +30,8 @@ PACKAGE = "penstock"
 FRONTS = {PACKAGE: "config", f"{PACKAGE}.state": "runtime"}
 # Modules that name an operator, where operators stand, and what a module must define to be one.
 SPECS, OPERATORS, BINDS = f"{PACKAGE}.graph.specs.", f"{PACKAGE}.operators.", frozenset({"bind", "bind_side"})
+# The module that gives streams the methods of all operators.
+KEYED = f"{PACKAGE}.graph.keyed"
 # A module of the graph that names one sink, and the sink.
 MAKER, MADE = f"{PACKAGE}.graph.job", f"{PACKAGE}.sinks.foreach_batch"
 _MODULE = re.compile(rf"{PACKAGE}(\.[a-z_]+)+")
@@ -102,17 +105,30 @@ def operators_of(text: str) -> list[str]:
 
 
 def wrong_specs(source: Path) -> Iterator[str]:
-    """Say which specs name no operator, or one that cannot be bound."""
+    """Say which specs name no operator or one that cannot be bound, and which are not registered."""
+    keyed = _file(source, KEYED)
+    registered = {imported.target for imported in imports_of(keyed.read_text(), KEYED)}
     for path in sorted((source / PACKAGE / "graph" / "specs").glob("[!_]*.py")):
         spec, operators = module_name(path, source), operators_of(path.read_text())
+        if spec not in registered:
+            yield f"{spec}: {KEYED} does not import it; list its class of methods there, so that streams have them"
         if len(operators) != 1:
-            yield f"{spec}: names {len(operators)} modules of operators, not one: {', '.join(operators)}"
+            named = ", ".join(operators) or f'write `operator: ClassVar[str] = "{OPERATORS}NAME"`'
+            yield f"{spec}: names {len(operators)} modules of operators, not one: {named}"
             continue
-        module = source.joinpath(*operators[0].split(".")).with_suffix(".py")
-        defined = ast.parse(module.read_text()).body if module.exists() else []
-        missing = BINDS - {node.name for node in defined if isinstance(node, ast.FunctionDef)}
+        module = _file(source, operators[0])
+        if not module.exists():
+            yield f"{spec}: {operators[0]}, the module of its operator, is not there"
+            continue
+        missing = BINDS - {
+            node.name for node in ast.parse(module.read_text()).body if isinstance(node, ast.FunctionDef)
+        }
         if missing:
             yield f"{spec}: {operators[0]} does not define {' and '.join(sorted(missing))}"
+
+
+def _file(source: Path, module: str) -> Path:
+    return source.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def modules_imported(text: str, module: str, known: Collection[str]) -> set[str]:

@@ -147,10 +147,18 @@ def test_a_spec_names_one_operator_that_can_be_bound(tmp_path: Path) -> None:
     (specs / "__init__.py").write_text("")
     (operators / "right.py").write_text("def bind_side(): ...\ndef bind(): ...\n")
     (operators / "half.py").write_text("def bind(): ...\n")
-    for name, text in (("right", '"penstock.operators.right"'), ("none", "1"), ("half", '"penstock.operators.half"')):
+    named = {"right": '"penstock.operators.right"', "half": '"penstock.operators.half"', "none": "1"}
+    named |= {"misspelt": '"penstock.operators.rigth"', "apart": '"penstock.operators.right"'}
+    for name, text in named.items():
         (specs / f"{name}.py").write_text(f"operator = {text}\n")
-    assert list(wrong_specs(tmp_path)) == [
+    registered = "".join(f"from penstock.graph.specs.{name} import A\n" for name in named if name != "apart")
+    (specs.parent / "keyed.py").write_text(registered)
+    apart, *others = wrong_specs(tmp_path)
+    assert apart.startswith("penstock.graph.specs.apart: penstock.graph.keyed does not import it; ")
+    assert others == [
         "penstock.graph.specs.half: penstock.operators.half does not define bind_side",
-        "penstock.graph.specs.none: names 0 modules of operators, not one: ",
+        "penstock.graph.specs.misspelt: penstock.operators.rigth, the module of its operator, is not there",
+        "penstock.graph.specs.none: names 0 modules of operators, not one: "
+        'write `operator: ClassVar[str] = "penstock.operators.NAME"`',
     ]
     assert list(wrong_specs(SOURCE)) == []
