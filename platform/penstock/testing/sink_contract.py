@@ -24,6 +24,7 @@ from penstock.sinks.base import (
     MaintainedSink,
     Publication,
     Publisher,
+    ReadableSink,
     SchemaCheckingSink,
     Sink,
     Staged,
@@ -111,6 +112,7 @@ class SinkContract:
         abilities: dict[type, set[str]] = {
             SchemaCheckingSink: {"check"},
             CreatingSink: {"create"},
+            ReadableSink: {"read_batches"},
             MaintainedSink: {"maintain"},
             TruncatableSink: {"find_version", "truncated", "put_back"},
         }
