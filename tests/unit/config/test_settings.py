@@ -291,7 +291,7 @@ def test_the_page_shows_every_key_and_its_examples_load(tmp_path):
     assert _listed(sections) == known
     assert {kind.split("\n")[0]: _listed(kind) for kind in kinds} == {
         kind: {*model.model_fields} for kind, model in argument_models().items()
-    }
+    }, "docs/configuration.md has a section '[sources.NAME] of kind KIND' for each source, with a row for each argument"
     blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
     for model, block in zip((ProjectFile, *[JobFile] * (len(blocks) - 1)), blocks, strict=True):
         path = tmp_path / "page.toml"

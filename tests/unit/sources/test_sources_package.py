@@ -10,7 +10,9 @@ from penstock.sources.rate import Rate
 
 def test_each_name_is_what_its_module_defines() -> None:
     """In the order of the list, which is that of `dir`."""
-    assert dir(package) == sorted(package.__all__) == sorted(package._MODULES)
+    names = sorted(package.__all__)
+    assert names == sorted(package._MODULES), "sources/__init__.py lists each name in __all__ and in _MODULES"
+    assert dir(package) == names
     for name in package.__all__:
         assert getattr(package, name) is not None
     assert package.Rate is Rate
