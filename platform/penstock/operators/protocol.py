@@ -5,7 +5,8 @@ sends what the step needs through the shuffle. After it each task owns one *stat
 once in every batch. Neither side knows Spark, files of its own, or the driver.
 
 To add one: `graph/specs/x.py` with its `StepSpec` and the method of streams, `operators/x.py` with `bind_side` and
-`bind`, a test module, and the method's class among the bases of `graph.keyed.StatefulSteps`.
+`bind`, a test module, and the method's class among the bases of `graph.keyed.StatefulSteps`. CONTRIBUTING.md has the
+list. `operators/deduplicate.py` is one to begin from.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ A sink of your own is one module. It has a class that says where rows go, and a 
         def publish(self, publication): ...             # the files become visible as (app, batch), once
         def version(self, app): ...                     # the newest batch of the app that is visible
 
-What a sink can do is said by its type, so that nothing is opened to learn it: the attributes of `Sink`, and the bases
-`SchemaCheckingSink`, `CreatingSink`, `TruncatableSink` and `MaintainedSink`. No method is looked for by its name.
-Beside it there is a line in `sinks/__init__.py`, and a test module. `penstock.testing.sink_contract` has this contract
-as tests, which the test module subclasses.
+What a sink can do is said by its type, so that nothing is opened to learn it. That is the attributes of `Sink`, and the
+bases `SchemaCheckingSink`, `CreatingSink`, `ReadableSink`, `TruncatableSink` and `MaintainedSink`. No method is looked
+for by its name. Beside the module there is its name in `sinks/__init__.py`, and a test module.
+`penstock.testing.sink_contract` has this contract as tests, which the test module subclasses.
 
 The order of a run, all on the driver, none of it in tasks:
 

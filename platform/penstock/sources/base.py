@@ -7,7 +7,7 @@ the third:
         def open(self, spark): return NumbersReader()
 
     class NumbersReader(SplitReader):
-        schema = pa.schema([("n", pa.int64())])
+        schema = pa.schema([("k", pa.int64())])
 
         def backlog(self, after): ...           # per partition: the next place, the latest, the rows between
         def position(self, after, ends): ...    # what the log keeps: plain JSON
@@ -21,8 +21,9 @@ the third:
     class NumbersInTask(TaskReader):
         def read(self, span, split, splits): ...  # yield tables: the schema's columns, then HIDDEN
 
-Beside it there is a line in `sources/__init__.py`, and a test module. `penstock.testing.source_contract` has this
-contract as tests, which the test module subclasses.
+`SplitReader` may be `FrameReader`, whose rows Spark fetches, or `CheckpointedReader`, whose rows the checkpoint keeps.
+Beside the module there is its name in `sources/__init__.py`, and a test module. `penstock.testing.source_contract` has
+this contract as tests, which the test module subclasses.
 
 A partition is what a source reads in order: a partition of a topic, a folder, a table, a receiver. It has a name for as
 long as the source lives. New ones may appear, and old ones go.
