@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Job, agg, seconds
+from penstock.errors import StepsChanged
 from penstock.graph.policies import OnFail
 from penstock.graph.window_functions import WindowView
 from penstock.sinks import MemorySink
@@ -96,3 +97,22 @@ def test_windows_of_batch_time_go_through_crashes_restores_and_other_partitions(
         totals = h.commit().totals["window:all"]
         assert (totals["counted"], totals["in_no_window"]) == (totals["rows"], 0)
         assert [row["_rows"] for row in h.state("total") if row["window_end"] is not None] == [2]
+
+
+def rare(window: BatchWindow) -> Job:
+    """Return a job with windows of batch time that it counts."""
+    job = Job("rare", partitions=1)
+    rows = job.source("rows", MemorySource("k string, v int"))
+    rows.key_by("k").window("counts", window).count().write("counts_out", MemorySink())
+    return job
+
+
+def test_a_slide_whose_windows_would_lack_rows_in_no_window_is_refused(tmp_path: Path) -> None:
+    """F51, 4.1: a restart with it stops by name; a multiple of the slide resumes."""
+    with Harness(rare(BatchWindow(seconds(1), slide=seconds(2))), tmp_path, interval=seconds(1), zero=0) as h:
+        for _ in range(3):
+            h.batch(feed(("a", 1)))
+        with pytest.raises(StepsChanged, match="because the others were in no window"):
+            h.restart(rare(BatchWindow(seconds(2), slide=seconds(1))))
+        h.restart(rare(BatchWindow(seconds(1), slide=seconds(4))))
+        assert ends(h.batch(feed(("a", 1), ("a", 1)))["counts_out"], "count") == [(4, 2)]

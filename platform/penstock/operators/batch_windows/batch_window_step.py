@@ -59,6 +59,8 @@ BATCH_TIME, WINDOW_END = "batch_time", "window_end"
 _BOUNDS = pa.schema([("window_start", _UTC), ("window_end", _UTC)])
 _OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, PLACE, COUNTED, UNTIL, BATCH_TIME, "_state_partition", *_BOUNDS.names})
 """Columns that rows of state have beside those of the stream."""
+_OF_EACH = " of each "
+"""Between the length and a longer slide in a layout."""
 
 
 def bind_side(spec: BatchWindows, side: BoundSide) -> RowSide | CountSide | PartialSide:
@@ -163,10 +165,18 @@ class BatchWindowStep(WholeRowsStep):
 
     @property
     def layout_name(self) -> str:
-        """Return in words what is kept, and for how long; the slide is no part of it, and may change."""
+        """Return in words what is kept, and for how long.
+
+        The slide is no part of it, and may change, but where it leaves batches out.
+        """
         keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
         kept = ", ".join(f"{field.name} {field.type}" for field in self.form.stored if field.name not in _OWN)
-        return f"[{keys}] {self.word} of {kept or 'rows'} by batch; kept {self.window.length} us"
+        return f"[{keys}] {self.word} of {kept or 'rows'} by batch; kept {self._kept}"
+
+    @property
+    def _kept(self) -> str:
+        length, slide = self.window.length, self.window.slide
+        return f"{length} us" if slide is None or slide <= length else f"{length} us{_OF_EACH}{slide} us"
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -186,7 +196,8 @@ class BatchWindowStep(WholeRowsStep):
         return self._evolved(layout, complete=False)
 
     def _evolved(self, layout: str, *, complete: bool) -> Evolution:
-        kept, _, length = layout.rpartition("; kept ")
+        kept, _, times = layout.rpartition("; kept ")
+        length, _, every = times.partition(_OF_EACH)
         if kept != self.layout_name.rpartition("; kept ")[0]:
             return Evolution(refused=(f"it keeps {self.layout_name}, and its state is {layout}",))
         if self.window.length > int(length.removesuffix(" us")) and not complete:
@@ -195,7 +206,18 @@ class BatchWindowStep(WholeRowsStep):
                 f"last {length}"
             )
             return Evolution(refused=(forgotten,))
+        slide = self.window.slide
+        if every and (slide is None or slide % int(every.removesuffix(" us"))):
+            left_out = (
+                f"its windows end every {self._every}, and its state has of each {every} of batches the last {length}, "
+                "because the others were in no window: its first windows would lack their rows"
+            )
+            return Evolution(refused=(left_out,))
         return Evolution()
+
+    @property
+    def _every(self) -> str:
+        return "batch" if self.window.slide is None else f"{self.window.slide:,} us"
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]:

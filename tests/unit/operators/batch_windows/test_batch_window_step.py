@@ -199,6 +199,40 @@ def test_windows_of_another_length_and_slide_go_on_from_the_state(tmp_path: Path
         assert counted(changed.batch(time, [rows])) == counted(model.batch(time, rows))
 
 
+@pytest.mark.parametrize("slide", [None, 1, 2, 4, 7, 10, 15], ids=str)
+def test_another_slide_is_refused_where_its_windows_would_lack_batches_in_no_window(
+    tmp_path: Path, slide: int | None
+) -> None:
+    """F51: of each slide of 5 the last 2 batches are kept, so a window that ends elsewhere has not all of its rows."""
+    rare = disk(Form.COUNT, tmp_path, length=2, slide=5)
+    model = BatchWindowModel(2, slide or 1, Form.COUNT)
+    for time in range(1, 14):
+        rows = [row("a", time)]
+        rare.batch(time, [rows])
+        model.batch(time, rows)
+    window = BatchWindow(micros(2), slide=None if slide is None else micros(slide))
+    changed = BatchWindowDisk(window, Form.COUNT, tmp_path)
+    changed.refs, changed.before, changed.batches = rare.refs, rare.before, rare.batches
+    assert not rare.step.evolution(rare.opened()).refused
+    refused = changed.step.evolution(rare.opened()).refused
+    assert ["the last 2 us, because the others were in no window" in clause for clause in refused] == (
+        [] if slide in (10, 15) else [True]
+    )
+    made = [(changed.batch(time, [[row("a", 1)]]), model.batch(time, [row("a", 1)])) for time in (14, 15)]
+    lacks = any(counted(ours) != counted(theirs) for ours, theirs in made)
+    assert lacks == (slide in (None, 1, 2, 7))
+
+
+def test_a_slide_may_become_longer_than_the_window_and_then_not_shorter_again(tmp_path: Path) -> None:
+    """F51: as long as no batch was left out, the state has all that later windows need."""
+    often = disk(Form.COUNT, tmp_path, length=2, slide=1)
+    often.batch(1, [[row("a", 1)]])
+    rare = disk(Form.COUNT, tmp_path, length=2, slide=5)
+    assert not rare.step.evolution(often.opened()).refused
+    assert not often.step.evolved(often.step.layout_name, ["k"], rare.step.form.stored).refused
+    assert often.step.evolved(rare.step.layout_name, ["k"], rare.step.form.stored).refused
+
+
 @pytest.mark.parametrize("micros_of_both", [None, 5], ids=["neither", "both"])
 def test_state_that_is_of_no_batch_is_refused(tmp_path: Path, micros_of_both: int | None) -> None:
     """10.1: each row of an edited table is of a batch, or of the newest window."""
