@@ -97,13 +97,18 @@ def _draw(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 class LongestFirst:
-    """Put files with real processes first, then those with Spark: the workers then end at about the same time."""
+    """Put files with real processes and with Spark first: the workers then end at about the same time.
+
+    The two are mixed: while one worker waits for a server, the other computes.
+    """
 
     @pytest.hookimpl(trylast=True)  # after all were put in a random order
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the order of the rest."""
         items.sort(
-            key=lambda item: [item.get_closest_marker(name) is None for name in ("integration", "spark", "slow")]
+            key=lambda item: [
+                not any(map(item.get_closest_marker, names)) for names in (("integration", "spark"), ("slow",))
+            ]
         )
 
 
