@@ -9,8 +9,8 @@ from typing import NamedTuple
 __all__ = ["LONGEST", "LONG_SECONDS", "Marked", "left_out"]
 
 
-LONG_SECONDS = 200
-"""What all long tests of a run may take in one worker: between a quarter and a third of the time of all tests."""
+LONG_SECONDS = 120
+"""What all long tests of a run may take in one worker: about a tenth of the time of all tests."""
 LONGEST = 300
 """What one of them may take."""
 
