@@ -167,7 +167,7 @@ def hdfs_world(url: str, folder: Path) -> World:
 
 
 @pytest.mark.integration
-@pytest.mark.sample(5, of="files of sinks on HDFS")
+@pytest.mark.sample(3, of="files of sinks on HDFS")
 class TestJsonLinesOnHdfs(CreatingContract, OwnRowsContract):
     """A folder on HDFS."""
 
@@ -211,6 +211,7 @@ class Encoded(Json):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("topic")  # creates topics, which are unknown at first
+@pytest.mark.sample(8, of="exactly once into Kafka")
 class TestKafka(CreatingContract, DeduplicatingContract):
     """A topic, written in transactions."""
 
@@ -225,6 +226,7 @@ class TestKafka(CreatingContract, DeduplicatingContract):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("topic")
+@pytest.mark.sample(6, of="at least once into Kafka")
 class TestKafkaAtLeastOnce(CreatingContract, RepeatingContract):
     """A topic, written without transactions."""
 
@@ -245,6 +247,7 @@ def postgres_world(postgres: Any, folder: Path, **more: Any) -> World:
 
 
 @pytest.mark.integration
+@pytest.mark.sample(8, of="appends to PostgreSQL")
 class TestPostgres(CreatingContract, DeduplicatingContract):
     """A table of PostgreSQL that each row is added to."""
 
@@ -258,6 +261,7 @@ class TestPostgres(CreatingContract, DeduplicatingContract):
 
 
 @pytest.mark.integration
+@pytest.mark.sample(8, of="upserts into PostgreSQL")
 class TestPostgresUpsert(CreatingContract, DeduplicatingContract):
     """A table of PostgreSQL in which rows replace those of their keys."""
 

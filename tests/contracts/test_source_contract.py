@@ -32,7 +32,7 @@ from penstock.sources.base import (
 from penstock.sources.memory import MemoryReader
 from penstock.testing.source_contract import Feed, Grow, SourceContract, count, spans
 
-pytestmark = pytest.mark.sample(20, of="the contract of sources")
+pytestmark = pytest.mark.sample(12, of="the contract of sources")
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 

@@ -222,7 +222,7 @@ class TestLocalStore(SharedStoreContract):
         return LocalStore(folder / "checkpoint")
 
 
-@pytest.mark.sample(8, of="the contract on HDFS")
+@pytest.mark.sample(5, of="the contract on HDFS")
 @pytest.mark.integration
 class TestHdfsStore(SharedStoreContract):
     open_again = HdfsStore

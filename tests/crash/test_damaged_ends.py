@@ -256,7 +256,7 @@ def back_to_the_newest(damaged: Left) -> None:
     run_to_end(damaged.driver("after"))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.fault("F13", "F68")
 @pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, id="each", marks=pytest.mark.soak)])
@@ -268,7 +268,7 @@ def test_a_flipped_byte_of_the_last_entry_loses_nothing(left: Left, every: int) 
     assert {*ways} == ({"was restored"} if kind in {"commit", "restore"} else {"went on"})
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.fault("F13", "F68")
 def test_a_last_entry_that_was_cut_short_loses_nothing(left: Left) -> None:

@@ -22,7 +22,7 @@ from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.errors import Fenced
 from penstock.runtime.driver import retention
 
-pytestmark = pytest.mark.sample(4, of="two drivers")
+pytestmark = pytest.mark.sample(2, of="two drivers")
 
 STALE_HISTORY = Scene(before=1, cut=("CommitBatch", "after"), rows=6)
 """One batch is committed and its publication was cut short."""

@@ -8,7 +8,7 @@ import pytest
 from power import volatile
 from project_samples import JARS
 
-pytestmark = [pytest.mark.fault("F73"), pytest.mark.timeout(900), pytest.mark.sample(2, of="power cuts")]
+pytestmark = [pytest.mark.fault("F73"), pytest.mark.timeout(900), pytest.mark.sample(1, of="power cuts")]
 
 COMMON = """
 import sys

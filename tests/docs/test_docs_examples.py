@@ -30,6 +30,7 @@ def pages() -> Iterator[Any]:
         yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.spark if starts else ())
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("page", [*pages()])
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every block of a page runs, in order and in one namespace; one marked no-run is still Python."""

@@ -20,7 +20,7 @@ from penstock.sinks.staged_files import stage_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.fault("F70"), pytest.mark.sample(4, of="changed tables")]
+pytestmark = [pytest.mark.fault("F70"), pytest.mark.sample(2, of="changed tables")]
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 APP = "uuid/out"

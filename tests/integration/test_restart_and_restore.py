@@ -21,7 +21,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
-pytestmark = pytest.mark.sample(3, of="restarts and restores")
+pytestmark = pytest.mark.sample(2, of="restarts and restores")
 
 
 def test_a_restart_goes_on_where_the_driver_left(tmp_path: Path) -> None:

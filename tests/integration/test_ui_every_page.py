@@ -31,7 +31,7 @@ from penstock.supervise.stream import Phase, Wish
 from penstock.supervise.watching import logs_of
 from penstock.ui.app import pages
 
-pytestmark = pytest.mark.sample(7, of="every page")
+pytestmark = pytest.mark.sample(4, of="every page")
 
 DAY = 86_400 * SECOND
 FILE = StagedFile(path="a", size=2_048, rows=5_000, checksum="x", stats={})

@@ -28,7 +28,7 @@ from penstock.supervise.commands import Request as StreamRequest
 from penstock.supervise.stream import Phase, Wish
 from penstock.ui.app import pages
 
-pytestmark = pytest.mark.sample(4, of="pages in a browser")
+pytestmark = pytest.mark.sample(2, of="pages in a browser")
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}

@@ -20,7 +20,7 @@ from penstock.state import BATCH, EVENT, idle
 from penstock.testing import Harness
 from penstock.windows import Sliding, Tumbling
 
-pytestmark = pytest.mark.sample(2, of="the order of arrival")
+pytestmark = pytest.mark.sample(1, of="the order of arrival")
 
 COLUMNS = "k string, j string, t timestamp, v long"
 Rows = list[dict[str, Any]]

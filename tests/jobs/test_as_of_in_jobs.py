@@ -18,7 +18,7 @@ from penstock.state import read
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(2, of="as-of joins")
+pytestmark = pytest.mark.sample(1, of="as-of joins")
 
 TRADES, QUOTES = "id string, price long, t timestamp", "id string, bid long, u timestamp"
 SLACK, WITHIN = 4, 9

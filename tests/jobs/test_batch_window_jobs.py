@@ -18,7 +18,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import BatchWindow
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(3, of="jobs of windows")]
 
 FOUR = BatchWindow(seconds(4), slide=seconds(2))
 SUITE = {"name": "few", "expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 2}}]}

@@ -33,6 +33,7 @@ def row(key: str, time: float, value: int | None, rank: float | None) -> dict[st
     return {"k": key, "t": time, "v": value, "rank": rank}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_values_are_kept_in_order_of_arrival_over_batches_and_a_restart(tmp_path: Path, partitions: int) -> None:
     """1.6: event times do not order them; of equal ranks the earlier arrival is the greater one."""

@@ -19,7 +19,7 @@ from penstock.state import OnError, event_time, idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(3, of="event time of vectorised steps")
+pytestmark = pytest.mark.sample(2, of="event time of vectorised steps")
 
 COLUMNS = "k string, t timestamp, v long"
 Made = tuple[pa.Table | None, pa.Table]

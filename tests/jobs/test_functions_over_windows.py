@@ -83,6 +83,7 @@ def told(rows: list[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.sample(3, of="jobs of windows")
 def test_functions_over_windows_go_through_crashes_late_rows_and_other_partitions(tmp_path: Path) -> None:
     """2.1, 2.6, 3, 10.1: rows in order of arrival over batches; a late one calls again; chained rows keep their order."""
     with Harness(shops(2), tmp_path) as h:
@@ -148,6 +149,7 @@ def wider(a: dict[str, int | None], b: dict[str, int | None]) -> dict[str, int |
     return a
 
 
+@pytest.mark.sample(3, of="jobs of windows")
 def test_custom_aggregates_go_through_a_restart_and_other_partitions(tmp_path: Path) -> None:
     """3.3: the state of several columns is a dict, that of one its value; both are Spark DDL."""
 

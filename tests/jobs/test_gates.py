@@ -25,7 +25,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(3, of="gates")
+pytestmark = pytest.mark.sample(2, of="gates")
 
 BETWEEN = "expect_column_values_to_be_between"
 CRITICAL = {"type": BETWEEN, "kwargs": {"column": "total", "max_value": 100}}

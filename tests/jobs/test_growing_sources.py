@@ -18,7 +18,7 @@ from penstock.sources.backlog import Waiting
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sample(2, of="growing sources")]
 
 
 def counting(topic: Topic, *, idle_after: int | None = None) -> Job:

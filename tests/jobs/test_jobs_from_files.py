@@ -57,6 +57,7 @@ def copied(tables: Path, folder: Path | str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "afterwards", [Afterwards.LEAVE, Afterwards.MOVE, pytest.param(Afterwards.DELETE, marks=pytest.mark.soak)]
 )
@@ -153,6 +154,7 @@ def test_an_unreadable_file_is_one_bad_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.sample(seconds=25)
 def test_a_job_reads_a_folder_of_hdfs(hdfs: HdfsServer, tmp_path: Path) -> None:
     """Through two restarts, and what is read is moved there."""
     url, client = hdfs.url(secrets.token_hex(8)), hdfs.client()

@@ -40,7 +40,7 @@ from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.kafka_server import KafkaServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(4, of="jobs from Kafka")]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(2, of="jobs from Kafka")]
 
 HOOKS = [
     ("FixOffsets", "after"), ("Compute", "before"), ("Compute", "after"), ("CommitBatch", "after"),

@@ -20,7 +20,7 @@ from penstock.sources import Json, Kafka, MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(3, of="jobs into Kafka")]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(2, of="jobs into Kafka")]
 
 HOOKS = [
     ("FixOffsets", "after"), ("Compute", "after"), ("CommitBatch", "after"), ("PublishSinks", "before"),

@@ -50,7 +50,7 @@ from penstock.testing import Crashed, Harness
 from penstock.time.arrival import ARRIVAL, Stand
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(2, of="a made-up operator")
+pytestmark = pytest.mark.sample(1, of="a made-up operator")
 
 LACKING = "lacking"
 Streams: TypeAlias = StatefulSteps[Stream]

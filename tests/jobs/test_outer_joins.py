@@ -16,6 +16,8 @@ from penstock.state import read
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
+pytestmark = pytest.mark.sample(2, of="outer joins")
+
 ORDERS, PAYMENTS = "id string, amount long, t timestamp", "id string, card string, paid_at timestamp"
 
 

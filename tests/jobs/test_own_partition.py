@@ -13,6 +13,8 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 
+pytestmark = pytest.mark.sample(1, of="own partitions")
+
 ROWS = [{"k": k} for k in range(1_000)]
 
 

@@ -12,7 +12,7 @@ from penstock.errors import BadExpression, JobError, UnboundedState, UnknownName
 from penstock.state import event_time, idle
 from penstock.testing import Harness
 
-pytestmark = pytest.mark.sample(9, of="state functions")
+pytestmark = pytest.mark.sample(5, of="state functions")
 
 
 def test_7_7_state_that_nothing_bounds_is_refused(tmp_path):

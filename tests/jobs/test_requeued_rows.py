@@ -18,7 +18,7 @@ from penstock.sources import Files, Json, MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(4, of="requeues")
+pytestmark = pytest.mark.sample(2, of="requeues")
 
 SCHEMA = "k string, t timestamp, v long"
 

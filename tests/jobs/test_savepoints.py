@@ -14,7 +14,7 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 
-pytestmark = pytest.mark.sample(2, of="savepoints")
+pytestmark = pytest.mark.sample(1, of="savepoints")
 
 KEEP = 2
 EVERY = 2

@@ -18,7 +18,7 @@ from penstock.state import EVENT, OnError, event_time, idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(3, of="side outputs")
+pytestmark = pytest.mark.sample(2, of="side outputs")
 
 SCHEMA = "k string, t timestamp, v long"
 

@@ -42,7 +42,7 @@ from penstock.sinks.staged_publisher import StagedPublisher
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 
-pytestmark = pytest.mark.sample(3, of="sinks and the log")
+pytestmark = pytest.mark.sample(2, of="sinks and the log")
 
 NO_ROW = -1
 """The value of a row that the job reads and passes on to no sink."""

@@ -19,7 +19,7 @@ from penstock.state import BATCH, EVENT, event_time, idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(9, of="state functions")
+pytestmark = pytest.mark.sample(5, of="state functions")
 
 SCHEMA = "k string, t timestamp, v long"
 

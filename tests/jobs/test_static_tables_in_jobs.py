@@ -21,7 +21,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(3, of="static tables")
+pytestmark = pytest.mark.sample(2, of="static tables")
 
 
 def write(path: Path, *prices: tuple[str | None, int], **columns: Any) -> None:

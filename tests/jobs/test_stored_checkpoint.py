@@ -32,7 +32,7 @@ from tests.support.stored_checkpoint import (
     unpacked,
 )
 
-pytestmark = [pytest.mark.fault("F22"), pytest.mark.sample(2, of="stored checkpoints")]
+pytestmark = [pytest.mark.fault("F22"), pytest.mark.sample(1, of="stored checkpoints")]
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def row(user: str | None, n: int, v: float = 1.0) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3, of="jobs of windows")
 def test_windows_go_through_crashes_restores_and_other_partitions(tmp_path: Path) -> None:
     """1.4, 2.1, 2.10, 6, 10.1: panes of four triggers, rows after a finish, a chained window; state is read offline."""
     with Harness(triggered(), tmp_path) as h:

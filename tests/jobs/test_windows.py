@@ -15,7 +15,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Harness
 from penstock.windows import LatenessRule, Sliding, Tumbling
 
-pytestmark = pytest.mark.sample(5, of="windows")
+pytestmark = pytest.mark.sample(3, of="windows")
 
 
 def test_a_window_closes_when_the_watermark_reaches_its_end(tmp_path: Path) -> None:

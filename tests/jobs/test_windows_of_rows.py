@@ -14,7 +14,7 @@ from penstock.state import read
 from penstock.testing import Crashed, Harness
 from penstock.windows import Time, Tumbling, TupleWindow
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(3, of="jobs of windows")]
 
 
 def shown(key: Any, view: Any) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from penstock.state import read
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(4, of="deduplication")
+pytestmark = pytest.mark.sample(2, of="deduplication")
 
 SCHEMA = "id string, n long, t timestamp"
 WITHIN = 10

@@ -20,7 +20,7 @@ from penstock.state import read
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(7, of="joins")
+pytestmark = pytest.mark.sample(4, of="joins")
 
 LEFT, RIGHT = "id string, x long, t timestamp", "id string, y long, u timestamp"
 Rows = list[dict[str, Any]]

@@ -26,7 +26,7 @@ from penstock.testing.endpoints import with_late_sinks
 from penstock.time.triggers import Tick
 from penstock.windows import BatchWindow, Session, Tumbling
 
-pytestmark = pytest.mark.sample(8, of="the Harness")
+pytestmark = pytest.mark.sample(5, of="the Harness")
 
 TEN = seconds(10)
 

@@ -15,7 +15,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(8, of="the Harness")
+pytestmark = pytest.mark.sample(5, of="the Harness")
 
 TEN = seconds(10)
 STAGES = ["TakeOver", "FixOffsets", "Compute", "CommitBatch", "PublishSinks", "AckSources", "Purge"]

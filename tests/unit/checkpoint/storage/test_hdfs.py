@@ -35,7 +35,7 @@ from penstock.errors import (
 from tools.hdfs_server import USER, HdfsServer
 from tools.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(7, of="files on HDFS")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(4, of="files on HDFS")]
 
 BATCHES = 12
 FAR = 2e10

@@ -33,7 +33,7 @@ from penstock.state.reader import StateReader
 from penstock.state.section_reader import forget
 from tools.hdfs_server import HdfsServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(2, of="copies of files on HDFS")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(1, of="copies of files on HDFS")]
 
 STEP = "sums"
 

@@ -18,7 +18,7 @@ from penstock.errors import IntegerOverflow
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.operators.aggregates import AggregatePlan, Rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.sample(2, of="aggregates equal to Spark's")]
+pytestmark = [pytest.mark.spark, pytest.mark.sample(1, of="aggregates equal to Spark's")]
 
 ROWS, GROUPS = 400, 12
 NAN, INF = float("nan"), float("inf")

@@ -110,6 +110,7 @@ def window_of(gap: SessionWindow, rule: LatenessRule, *, late_to: bool, lateness
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("partitions", [1, 2, 8])
 @pytest.mark.parametrize("own_gaps", [False, True], ids=["one gap", "own gaps"])
 @settings(max_examples=examples(15), deadline=None)

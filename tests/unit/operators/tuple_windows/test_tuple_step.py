@@ -97,6 +97,7 @@ def runs(draw: st.DrawFn, *, event: bool) -> list[Any]:
     return batches
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("time", [Time.PROCESSING, Time.EVENT], ids=["processing", "event"])
 @pytest.mark.parametrize("form", list(FORMS))
 @settings(max_examples=examples(5), deadline=None)
@@ -151,6 +152,7 @@ def test_windows_of_event_time_do_not_depend_on_the_cuts(form: str, data: st.Dat
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("time", [Time.PROCESSING, Time.EVENT], ids=["processing", "event"])
 @pytest.mark.parametrize("form", list(FORMS))
 @settings(max_examples=examples(3), deadline=None)

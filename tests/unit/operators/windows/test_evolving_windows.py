@@ -272,7 +272,7 @@ SOME = [(1, [(0, 0, 5), (1, 0, 2), (0, -6, 1)])] * 4
 BACK = [("restart", ["sum(i)", "count()"]), ("restart", ["count()"]), ("restart", ["count()", "sum(i)"])]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.fault("F51")
 @pytest.mark.parametrize("window", [TUMBLING, HOPPING, SLIDING], ids=["tumbling", "hopping", "sliding"])
@@ -284,7 +284,7 @@ def test_an_aggregate_that_was_away_begins_anew(window: TimeWindow, beside: list
     run(window, [*versions, ("restart", [*BACK[-1][1], *beside], SOME * 5)])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -30,7 +30,7 @@ from penstock.windows import Cumulative, Sliding, Tumbling
 from tests.support.slice_memory import Done, SliceMemory, whole_step
 from tests.support.window_samples import growing, rows_of_branch
 
-pytestmark = pytest.mark.sample(20, of="time windows")
+pytestmark = pytest.mark.sample(12, of="time windows")
 
 MANY = importlib.import_module("penstock.operators.windows.window_batch_close")
 TIME_WINDOWS = importlib.import_module("penstock.operators.windows.time_windows")

@@ -33,7 +33,7 @@ from penstock.testing.model import ModelBatch, WindowModel
 from tests.support.slice_disk import Batch, SliceDisk
 from tests.support.window_samples import rows_of_branch
 
-pytestmark = pytest.mark.sample(2, of="window state on disk")
+pytestmark = pytest.mark.sample(1, of="window state on disk")
 
 STORED = Path(__file__).parent / "stored_windows"
 KEYS = pa.schema([("k", pa.int64())])

@@ -16,7 +16,7 @@ from report_samples import DAY, MINUTE, START, a_month
 
 from penstock.quality.reports.pages import history_page, run_page, write_page
 
-pytestmark = pytest.mark.sample(9, of="pages of reports")
+pytestmark = pytest.mark.sample(5, of="pages of reports")
 
 
 TAGS = {

@@ -22,7 +22,7 @@ from penstock.quality.reports.published import table_id
 from penstock.quality.reports.results import Results
 from penstock.runtime.inspect import quality_report
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.sample(4, of="reports of windows")]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.sample(2, of="reports of windows")]
 
 CHECKED = JOB.replace(
     'totals.write("totals", Delta(conf.table("totals")))',

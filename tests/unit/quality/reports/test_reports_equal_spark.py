@@ -25,7 +25,7 @@ from penstock.quality.reports.judge import Judge
 from penstock.quality.reports.published import Published, Selection, select
 from penstock.quality.reports.suites import read_suite
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.sample(5, of="reports equal to Spark's")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.sample(3, of="reports equal to Spark's")]
 
 SEEDS = range(2)
 EXPECTATIONS = 15

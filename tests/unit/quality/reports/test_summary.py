@@ -25,7 +25,7 @@ from report_samples import DAY, MINUTE, START
 
 from penstock.quality.reports.summary import BUCKETS, DAYS, failing, history, rules_of, runs, summary
 
-pytestmark = pytest.mark.sample(9, of="pages of reports")
+pytestmark = pytest.mark.sample(5, of="pages of reports")
 
 
 def the_same_rule(rule_summary, rows) -> None:

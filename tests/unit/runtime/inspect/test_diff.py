@@ -25,7 +25,7 @@ from penstock.testing import Crashed, Harness
 from penstock.testing.environment import session_of_tests
 from penstock.windows import Tumbling
 
-pytestmark = [pytest.mark.fault("F51"), pytest.mark.sample(3, of="differences of jobs")]
+pytestmark = [pytest.mark.fault("F51"), pytest.mark.sample(2, of="differences of jobs")]
 
 ROWS = [order("a", 1, 5), order("b", 2, 6)]
 
@@ -179,7 +179,7 @@ def start(job: Job, root: Path, drop: tuple[str, ...] = ()) -> None:
     h.__exit__(None, None, None)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_diff_says_what_a_start_does(what: str, checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     """Before the driver that runs is stopped; the job of before goes on wherever another was refused."""

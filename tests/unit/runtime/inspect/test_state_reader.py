@@ -20,7 +20,7 @@ from penstock.state import read, section_reader
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.testing import Harness
 
-pytestmark = pytest.mark.sample(3, of="readers of state")
+pytestmark = pytest.mark.sample(2, of="readers of state")
 
 
 def as_rows(rows: list[dict]) -> list[tuple]:

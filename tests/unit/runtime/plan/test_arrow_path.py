@@ -24,7 +24,7 @@ from penstock.state import idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(6, of="ways into Python")
+pytestmark = pytest.mark.sample(4, of="ways into Python")
 
 SCHEMA = "user string, x double, n int, t timestamp, m decimal(10,2), a array<int>"
 COLUMNS = pa.schema(

@@ -20,7 +20,7 @@ from penstock.sources import FileReplay, MemorySource
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(8, of="expressions")
+pytestmark = pytest.mark.sample(5, of="expressions")
 
 ODD = "`a.b` int, `t.s` timestamp, `größe` int, `two words` string, `Select` int, `tick``y` int"
 ROW = {"a.b": 1, "t.s": 1, "größe": 2, "two words": "x", "Select": 4, "tick`y": 3}

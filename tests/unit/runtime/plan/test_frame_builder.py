@@ -21,7 +21,7 @@ from penstock.sources import FileReplay, MemorySource
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(12, of="frames")
+pytestmark = pytest.mark.sample(7, of="frames")
 
 ORDERS = "user string, t timestamp, v int, ok boolean"
 Wrong = Callable[[Stream], Stream]

@@ -34,7 +34,7 @@ from penstock.windows import Tumbling
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.sample(7, of="functions without state")
+pytestmark = pytest.mark.sample(4, of="functions without state")
 
 SCHEMA = "k string, t timestamp, v int"
 Rows = list[dict[str, Any]]

@@ -295,7 +295,7 @@ def starts() -> Iterator[Any]:
             yield pytest.param(change, mode, id=f"{change}-{mode.name.lower()}", marks=marks)
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("change", "mode"), [*starts()])
 def test_a_start_does_what_the_page_says(
     change: str, mode: Mode, checkpoints: Callable[[dict[str, Any]], Path], tmp_path: Path

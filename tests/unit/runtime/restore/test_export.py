@@ -18,7 +18,7 @@ from penstock.runtime.restore.export import export_checkpoint, import_checkpoint
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.testing import Harness
 
-pytestmark = pytest.mark.sample(5, of="exports")
+pytestmark = pytest.mark.sample(3, of="exports")
 
 ME = Identity(holder="tests")
 

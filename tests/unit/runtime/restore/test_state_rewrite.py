@@ -20,7 +20,7 @@ from penstock.state import BATCH, EVENT, event_time, idle
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
-pytestmark = pytest.mark.sample(3, of="rewritten states")
+pytestmark = pytest.mark.sample(2, of="rewritten states")
 
 MANY = 10**6
 TIMELESS = ("idle", "odd", "whole", "update")

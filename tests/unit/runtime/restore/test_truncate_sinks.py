@@ -31,7 +31,7 @@ from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
-pytestmark = pytest.mark.sample(3, of="truncations")
+pytestmark = pytest.mark.sample(2, of="truncations")
 
 ROWS = [[order("a", 1, 1), order("b", 2, 2)], [order("a", 11, 3)], [order("b", 12, 4)], [order("a", 21, 5)]]
 """Batches 0, 1, 3 and 4: behind the second one and the last a window closes, in a batch without data."""

@@ -22,7 +22,7 @@ from penstock.state.manifest import Manifest
 from penstock.testing import Crashed, Harness
 from penstock.windows import Sliding, Tumbling
 
-pytestmark = pytest.mark.sample(3, of="data checkpoints")
+pytestmark = pytest.mark.sample(2, of="data checkpoints")
 
 
 def at(second: float) -> datetime:

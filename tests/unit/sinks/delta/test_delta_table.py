@@ -34,7 +34,7 @@ from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(5, of="Delta tables")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(3, of="Delta tables")]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from penstock.sinks.delta.log_entry import entry_name
 from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.staged_files import stage_table
 
-pytestmark = [pytest.mark.integration, pytest.mark.sample(4, of="Delta publishers")]
+pytestmark = [pytest.mark.integration, pytest.mark.sample(2, of="Delta publishers")]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
