@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.hashing import normalise
-from penstock.state.keys import Bools, Ints, canonical, equal_at, equal_keys
+from penstock.state.key_codes import key_codes
+from penstock.state.keys import Bools, Ints, equal_at, equal_keys
 
 __all__ = ["Grouping", "group_rows", "group_runs"]
 
@@ -123,7 +123,7 @@ def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Bools:
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.bool_)
     if pa.types.is_nested(column.type):  # by codes, because `equal_at` would make a Python object of each
-        codes = _codes(column)
+        codes = key_codes(column)
         other_codes: Bools = codes[_first_rows(ids, len(heads))][ids] != codes
         return other_codes
     return ~equal_at(column, None, heads, ids)
@@ -131,7 +131,7 @@ def _differ(column: pa.Array, heads: pa.Array, ids: Ints) -> Bools:
 
 def _exact_ids(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None) -> Ints:
     """Number the distinct (group, hash, keys) without trusting the hash."""
-    parts = [hashes, *(_codes(key) for key in keys)]
+    parts = [hashes, *(key_codes(key) for key in keys)]
     if groups is not None:
         parts.append(groups)
     ids = np.zeros(len(hashes), dtype=np.int64)
@@ -139,29 +139,3 @@ def _exact_ids(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None) -> I
         _, codes = np.unique(part, return_inverse=True)
         _, ids = np.unique(ids * (int(codes.max()) + 1) + codes, return_inverse=True)
     return ids.astype(np.int64, copy=False)
-
-
-def _codes(column: pa.Array) -> Ints:
-    """Return a number for each item, the same for equal items; nulls have one of their own."""
-    kind = column.type
-    if pa.types.is_struct(kind):
-        codes: Ints = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
-        for field in column.flatten():  # null where the struct is
-            other = _codes(field)
-            codes = _encoded(pa.array(codes * (int(other.max(initial=0)) + 1) + other))
-        return codes
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        # The codes of a list's items are a value of bytes.
-        offsets = pa.array(np.asarray(column.offsets, dtype=np.int64) * 8)
-        items = pa.py_buffer(np.ascontiguousarray(_codes(column.values)))
-        valid = pa.py_buffer(np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
-        return _encoded(pa.Array.from_buffers(pa.large_binary(), len(column), [valid, offsets.buffers()[1], items]))
-    if pa.types.is_nested(kind):
-        known: dict[object, int] = {}
-        return np.array([known.setdefault(canonical(item), len(known)) for item in column.to_pylist()], dtype=np.int64)
-    return _encoded(normalise(column))
-
-
-def _encoded(column: pa.Array) -> Ints:
-    codes: Ints = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
-    return codes

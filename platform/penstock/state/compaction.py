@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.compaction_planner import CompactionPlan, live_size
-from penstock.state.keys import Bools, Ints, canonical, equal_keys
+from penstock.state.key_codes import key_codes
+from penstock.state.keys import Bools, Ints, equal_keys
 from penstock.state.manifest import Run
 from penstock.state.parts import Merge, Part
 from penstock.state.reader import StateReader
@@ -96,22 +97,17 @@ def _newest_of_each_key(rows: pa.Table, keys: Sequence[str], order: Ints, starts
     firsts = order[starts]
     others = np.flatnonzero(~starts)
     same = equal_keys(columns, order[others], columns, firsts[bucket[others]])
+    rest = others[~same]
+    if not len(rest):
+        return firsts
+    # Rows of one slice are keys that share a hash where rows of a key are told apart by more than it, as in a join.
+    ids = bucket[rest]
+    for column in columns:
+        codes = key_codes(column.take(pa.array(order[rest])))
+        _, ids = np.unique(ids * (int(codes.max()) + 1) + codes, return_inverse=True)
     kept = starts.copy()
-    seen: set[object] = set()
-    seen_in = -1
-    for place in others[~same]:  # a hash collision: rare, so one by one
-        if bucket[place] != seen_in:
-            seen_in = int(bucket[place])
-            seen = {_key(columns, int(firsts[seen_in]))}
-        key = _key(columns, int(order[place]))
-        if key not in seen:
-            seen.add(key)
-            kept[place] = True
+    kept[rest[np.unique(ids, return_index=True)[1]]] = True
     return order[kept]
-
-
-def _key(columns: Sequence[pa.Array], row: int) -> object:
-    return tuple(canonical(column[row].as_py()) for column in columns)
 
 
 def _bound(reader: StateReader, plan: CompactionPlan) -> Bound | None:

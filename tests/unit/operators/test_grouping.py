@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.operators import grouping
 from penstock.operators.grouping import group_rows, group_runs
+from penstock.state import key_codes
 
 KEYS = {
     pa.int64(): st.sampled_from([0, 1, -(2**63), None]),
@@ -119,7 +120,7 @@ def test_nested_keys_are_told_apart_a_column_at_a_time(rows, skipped):
 
 def test_no_object_is_made_of_a_struct_key(monkeypatch):
     """DESIGN 6: keys of structs and lists are compared by their columns."""
-    monkeypatch.setattr(grouping, "canonical", None)
+    monkeypatch.setattr(key_codes, "canonical", None)
     column = pa.array([{"x": n % 3, "y": [n % 2]} for n in range(60)])
     assert group_rows([column], np.zeros(60, np.int64)).groups == 6
 
