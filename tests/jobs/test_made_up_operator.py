@@ -241,6 +241,7 @@ class Pairs(WholeRowsStep):
 # --- the model and the tests -----------------------------------------------------------------------
 
 LEFT, RIGHT = "k string, v long, t timestamp", "id string, v long, t timestamp"
+TIMED: Any = {"event_time": "t", "max_out_of_order": seconds(0)}
 
 
 class Model:
@@ -265,8 +266,8 @@ class Model:
 def pairs_job(partitions: int) -> Job:
     """Pair two sources; the keys have other names on either side."""
     job = Job("pairs", partitions=partitions)
-    lefts = job.source("lefts", MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0))
-    rights = job.source("rights", MemorySource(RIGHT), event_time="t", max_out_of_order=seconds(0))
+    lefts = job.source("lefts", MemorySource(LEFT), **TIMED)
+    rights = job.source("rights", MemorySource(RIGHT), **TIMED)
     pairs = newest_pairs(lefts.key_by("k"), rights.key_by("id"), "v")
     pairs.write("out", MemorySink())
     return job
@@ -317,7 +318,7 @@ def test_the_output_of_a_step_may_be_an_input_beside_rows_of_a_source(tmp_path: 
     outputs = []
     for partitions in (1, 2, 8):
         job = Job("chained", partitions=partitions)
-        lefts = job.source("lefts", MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0))
+        lefts = job.source("lefts", MemorySource(LEFT), **TIMED)
         odd, even = lefts.filter("v % 2 = 1"), lefts.filter("v % 2 = 0")
         sums = lefts.key_by("k").window("w", Tumbling(seconds(10)).drop_late()).aggregate(v=agg.sum("v"))
         sums.write("sums", MemorySink())
@@ -345,7 +346,7 @@ def test_the_output_of_a_step_may_be_an_input_beside_rows_of_a_source(tmp_path: 
 def test_a_stream_may_be_both_inputs(tmp_path: Path) -> None:
     """A row comes to the first input before it comes to the second."""
     job, model = Job("both", partitions=2), Model()
-    lefts = job.source("lefts", MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0))
+    lefts = job.source("lefts", MemorySource(LEFT), **TIMED)
     newest_pairs(lefts, lefts, "v", on=("k",)).write("out", MemorySink())
     with Harness(job, tmp_path) as h:
         for batch in range(3):
@@ -360,20 +361,26 @@ def test_a_stream_may_be_both_inputs(tmp_path: Path) -> None:
 def test_keys_of_other_types_are_refused(tmp_path: Path) -> None:
     """Equal keys would have other hashes, and never meet."""
     job = Job("unlike", partitions=1)
-    lefts = job.source("lefts", MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0))
-    rights = job.source(
-        "rights", MemorySource("id long, v long, t timestamp"), event_time="t", max_out_of_order=seconds(0)
-    )
+    lefts = job.source("lefts", MemorySource(LEFT), **TIMED)
+    rights = job.source("rights", MemorySource("id long, v long, t timestamp"), **TIMED)
     newest_pairs(lefts.key_by("k"), rights.key_by("id"), "v").write("out", MemorySink())
     with pytest.raises(BadExpression, match="other types"), Harness(job, tmp_path):
         pass
 
 
+@pytest.mark.parametrize("key", ["_hash", "_Deleted", "value"])
+def test_keys_with_the_names_of_other_columns_of_the_state_are_refused(tmp_path: Path, key: str) -> None:
+    """Also where the operator does not: of all states, or of the table that shows this one."""
+    job = Job("taken", partitions=1)
+    lefts = job.source("lefts", MemorySource(f"{key} string, v long, t timestamp"), **TIMED)
+    newest_pairs(lefts, lefts, "v", on=(key,)).write("out", MemorySink())
+    with pytest.raises(JobError, match=rf"'pairs' has the name '{key}'"), Harness(job, tmp_path):
+        pass
+
+
 def test_streams_that_cannot_meet_are_refused() -> None:
     """Of another job, or with another number of keys."""
-    lefts, others = (
-        Job(name).source(name, MemorySource(LEFT), event_time="t", max_out_of_order=seconds(0)) for name in ("a", "b")
-    )
+    lefts, others = (Job(name).source(name, MemorySource(LEFT), **TIMED) for name in ("a", "b"))
     with pytest.raises(JobError, match="streams of one job"):
         newest_pairs(lefts.key_by("k"), others.key_by("k"), "v")
     with pytest.raises(JobError, match="by k, v and by k"):

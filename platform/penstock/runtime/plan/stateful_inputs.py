@@ -23,12 +23,15 @@ from penstock.runtime.plan.projection import KEY, Projection
 from penstock.runtime.tasks.columns import refuse_taken
 from penstock.runtime.tasks.specs import StateSpec, StepLeafSpec
 from penstock.runtime.tasks.staging import Outlet
+from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["End", "StatefulInputs", "check_event_time", "timed_by"]
 
+_OF_STATE = frozenset({GROUP, HASH, EXPIRES, DELETED, "_state_partition"})
+"""The columns that rows of every state have beside keys, in segments and in the tables of data checkpoints."""
 End = Projection | PlainProjection
 """The end of a branch, where columns are collected: computed by Spark, or in the task that reads them."""
 
@@ -124,6 +127,7 @@ class StatefulInputs:
         with at_site(step.site):
             work = self._bound(step)
             self._check_outlets(step, work)
+            _refuse_taken_keys(step, work)
             refuse_taken(work.outlets[MAIN_OUTLET].names)
         return StateSpec(
             step=step.name,
@@ -201,6 +205,15 @@ class StatefulInputs:
 def _has_bytes(branch: Branch) -> bool:
     """Return whether bytes give the order of a branch's rows."""
     return not isinstance(branch.port, SourceNode) or any(isinstance(node, StaticJoinNode) for node in branch.chain)
+
+
+def _refuse_taken_keys(step: StepNode, work: Step) -> None:
+    """Raise JobError for a key column with the name of another column of the state."""
+    for key in step.keys[0]:
+        if key.lower() in _OF_STATE or any(table.names.count(key) > 1 for table in work.tables.values()):
+            raise JobError(
+                f"a key column of step {step.name!r} has the name {key!r}, which Penstock uses for itself; rename it"
+            )
 
 
 def _leads_to(leaf: object, step: StepNode) -> TypeGuard[StepLeaf]:
