@@ -46,6 +46,7 @@ class WindowDisk(StepDisk):
         output: pa.Schema | None = None,
         partitions: int = 1,
         time: str = "t",
+        retracts: bool = False,
     ) -> None:
         super().__init__("w", root, partitions=partitions)
         of_keys = pa.schema([visible.field(name) for name in keys])
@@ -59,7 +60,9 @@ class WindowDisk(StepDisk):
         )
         operator = operator_of(spec)
         self.sides = [operator.bind_side(spec, bound)]
-        step = operator.bind(replace(spec, function=None), self.sides, StepContext(name="w", event=True, timed=True))
+        step = operator.bind(
+            replace(spec, function=None), self.sides, StepContext(name="w", event=True, timed=True, retracts=retracts)
+        )
         if output is not None:
             more = PANE_FIELDS if spec.window.has_panes else ()
             step = replace(step, applied=AppliedFunction("w", fn, output, pa.schema([*output, *more])))

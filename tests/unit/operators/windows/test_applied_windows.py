@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -187,6 +188,24 @@ def test_a_function_gets_the_rows_of_each_session_as_the_model_has_them(rows: An
             for row in s.rows
         ]
         assert rows_of(made) == [repr(r) for r in sorted(wanted, key=lambda r: (r["end"], repr(r["key"])))]
+
+
+def test_a_function_is_called_again_with_the_old_rows_of_a_session_that_is_taken_back(tmp_path: Path) -> None:
+    """7.1: a sink by keys gets what the function makes of the old sessions as RETRACTED."""
+    spec = spec_of(Session(micros(10)).update_late(within=micros(100), then=DropLate()), SessionWindows)
+    disk = WindowDisk(spec, VISIBLE, tmp_path, fn=numbers, output=OUTPUT, retracts=True)
+
+    def shown(tasks: list[list[dict[str, Any]]], late: int | None, close: int | None) -> list[tuple[Any, ...]]:
+        made = disk.batch(tasks, late=late, close=close)
+        return [(r["_pane"], r["_revision"], r["start"], r["end"], r["n"]) for r in made.rows]
+
+    rows = numbered([{"k": 1.0, "t": t} for t in (0, 30, 8, 16, 24)])
+    assert shown([rows[:2]], None, 60) == [("ON_TIME", 0, 0, 10, 0), ("ON_TIME", 0, 30, 40, 1)]
+    assert sorted(shown([rows[2:]], 60, 61)) == [
+        *(("LATE", 1, 0, 40, n) for n in range(5)),
+        ("RETRACTED", 0, 0, 10, 0),
+        ("RETRACTED", 0, 30, 40, 1),
+    ]
 
 
 def disk_of(root: Any, fn: Any, window: EventWindow | None = None, kept: Aggregate = EVERY_ROW) -> WindowDisk:
