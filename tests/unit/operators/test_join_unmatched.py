@@ -24,16 +24,16 @@ def rows_of(made: Made) -> list[tuple[str | None, int | None, int | None, int]]:
     return [(*row, time) for row, time in zip(made.output, made.times, strict=True)]
 
 
-def drawn_batches(drawn: random.Random, start: int, batches: int) -> list[list[list[Row]]]:
-    """Return rows of few keys around a time that moves on by jumps; some are old, some have no key."""
+def drawn_batches(drawn: random.Random, start: int, batches: int, unit: int) -> list[list[list[Row]]]:
+    """Return rows of few keys around a time that moves on by jumps of `unit`; some are old, some have no key."""
     fed, now, number = [], start, 0
     for _ in range(batches):
-        now += drawn.choice([0, 1, 3, 3, 10, 40])
+        now += unit * drawn.choice([0, 1, 3, 3, 10, 40])
         sides: list[list[Row]] = [[], []]
         for side in sides:
             for _ in range(drawn.choice([0, 1, 2, 5])):
                 key = drawn.choice(["a", "b", "c", "d", None])
-                side.append((key, now - drawn.choice([0, 0, 1, 2, 5, 9, 30]), number))
+                side.append((key, now - unit * drawn.choice([0, 0, 1, 2, 5, 9, 30]), number))
                 number += 1
         fed.append(sides)
     return fed
@@ -47,6 +47,7 @@ def drawn_batches(drawn: random.Random, start: int, batches: int) -> list[list[l
     partitions=st.sampled_from([1, 2, 8]),
     hashes=st.sampled_from([1, 1000]),
     start=st.sampled_from([0, -50, 10**15]),
+    unit=st.sampled_from([1, 300_000, 7_000_000]),
     chained=st.booleans(),
 )
 def test_a_join_is_that_of_the_model(
@@ -56,20 +57,23 @@ def test_a_join_is_that_of_the_model(
     partitions: int,
     hashes: int,
     start: int,
+    unit: int,
     *,
     chained: bool,
 ) -> None:
     """7.6, 1.6, 2.3, 2.10: pairs and outer rows by batch and in order, through late rows, jumps and rescales.
 
     A chained step judges by the watermark of the batch before. Each batch opens the state anew, as a restart does.
+    Of the units of time one has all rows in a slice, and the others put neighbours and bounds into several.
     """
+    within = (unit * within[0], unit * within[1])
     drawn, model = random.Random(seed), JoinModel(within, JoinKind(how).outer, hashes)
     with TemporaryDirectory() as root:
         disk = JoinDisk(within, how, root, partitions=partitions, hashes=hashes)
         before = close = None
         counts: dict[str, int] = {}
         highest = start
-        for number, fed in enumerate([*drawn_batches(drawn, start, 6), [[], []]]):
+        for number, fed in enumerate([*drawn_batches(drawn, start, 6, unit), [[], []]]):
             made = disk.batch(fed, late=before if chained else close, close=close)
             by_rows, by_time = model.batch(fed, late=before if chained else close, close=close)
             got = rows_of(made)
@@ -84,7 +88,7 @@ def test_a_join_is_that_of_the_model(
                 partitions = drawn.choice([1, 2, 8])
                 check_due(disk.rescale(partitions, close), model, close)
             highest = max([highest, *(time for side in fed for _, time, _ in side)])
-            before, close = close, END if number == 5 else max(close or highest - 8, highest - 8)
+            before, close = close, END if number == 5 else max(close or highest - 8 * unit, highest - 8 * unit)
         assert not model.waiting()
         assert {name: counts.get(name, 0) for name in model.counts} == dict(model.counts)
         assert counts["rows"] == counts["late"] + counts["null_keys"] + counts["merged"]
