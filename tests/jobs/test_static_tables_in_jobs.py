@@ -120,6 +120,21 @@ def test_a_version_is_taken_up_every_so_many_batches(tmp_path: Path) -> None:
         assert seen == [0, 0, 0, 3, 3, 3, 6]
 
 
+def test_a_version_that_stays_is_joined_though_the_table_has_other_columns(tmp_path: Path) -> None:
+    """A restart, also with a fixed batch, has the columns of the version that its batches use."""
+    path = tmp_path / "prices"
+    write(path, ("a", 1))
+    with Harness(priced(str(path)), tmp_path / "root") as h:
+        assert pairs(h.batch(rows("a"))) == [(0, 1)]
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.batch(rows("a"))
+        table = pa.table({"id": [1], "cost": ["dear"]})
+        write_deltalake(str(path), table, mode="overwrite", schema_mode="overwrite")
+        assert pairs(h.restart()) == [(0, 1)]
+        assert pairs(h.batch(rows("a"))) == [(0, 1)]
+
+
 def test_matches_stand_where_their_row_stood(tmp_path: Path) -> None:
     """In the order of the table's columns, for a collection and for a window, before and after a step with state."""
     path = tmp_path / "prices"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from penstock.checkpoint.log.entries import Offsets
+from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.roots import job_log
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.errors import PenstockError
 from penstock.graph.join_static import OnNewVersion, Refresh
 from penstock.graph.schedules import EveryBatches
 
-__all__ = ["FILES", "TABLES", "Version", "file_name", "looks", "tables_of"]
+__all__ = ["FILES", "TABLES", "Version", "file_name", "looks", "recorded_tables", "tables_of"]
 
 TABLES = "tables"
 FILES = ("staged", "_tables")  # no sink has such a name
@@ -30,6 +35,20 @@ def file_name(step: str, version: Mapping[str, Any]) -> str:
 def tables_of(offsets: Offsets) -> dict[str, dict[str, Any]]:
     """Return the version of each table that a batch joins, by the name of the step."""
     return cast("dict[str, dict[str, Any]]", offsets.settings.get(TABLES, {}))
+
+
+def recorded_tables(folder: CheckpointFolder) -> Mapping[str, Version]:
+    """Return the version of each table that the next batch continues with; `folder` is the job's checkpoint.
+
+    A log that cannot be read is no error here: a start reads it again, and reports what is wrong with it.
+    """
+    with suppress(PenstockError):
+        log = job_log(folder)
+        if log is not None:
+            recovered = recover(log, Damage.LIST)
+            committed = {} if recovered.commit is None else recovered.commit.tables
+            return {**committed, **({} if recovered.pending is None else tables_of(recovered.pending))}
+    return {}
 
 
 def looks(refresh: Refresh, known: Version, batch: int) -> bool:

@@ -41,8 +41,8 @@ _MOST_BYTES = 256 << 20
 class _Rows(Protocol):
     """The rows of a table."""
 
-    def schema(self) -> pa.Schema:
-        """Return the columns."""
+    def schema(self, version: int | None) -> pa.Schema:
+        """Return the columns of a version; raises SourceChanged where it is gone."""
 
     def newest(self) -> tuple[str, int | None]:
         """Return what tells the table from others, and its newest version, None where it has none."""
@@ -55,8 +55,9 @@ class _DeltaRows:
     def __init__(self, path: str) -> None:
         self._versions = DeltaVersions(path)
 
-    def schema(self) -> pa.Schema:
-        return self._versions.schema(self._versions.newest())
+    def schema(self, version: int | None) -> pa.Schema:
+        assert version is not None
+        return self._versions.schema(version)
 
     def newest(self) -> tuple[str, int | None]:
         version = self._versions.newest()
@@ -71,7 +72,7 @@ class _FrameRows:
     def __init__(self, node: StaticJoinNode) -> None:
         self._node = node
 
-    def schema(self) -> pa.Schema:
+    def schema(self, version: int | None) -> pa.Schema:
         return arrow_schema(self._frame().schema)
 
     def newest(self) -> tuple[str, int | None]:
@@ -94,9 +95,15 @@ class _FrameRows:
 
 
 class StaticTables:
-    """The tables that a job joins; `folder` is below its checkpoint, and has their files."""
+    """The tables that a job joins; `folder` is below its checkpoint, and has their files.
 
-    def __init__(self, nodes: Sequence[StaticJoinNode], folder: CheckpointFolder) -> None:
+    `recorded` has the versions that the batch to run next continues with, by the names of the steps. A step without a
+    refresh has the columns of its version, because no batch will see others. Every other step has the newest ones.
+    """
+
+    def __init__(
+        self, nodes: Sequence[StaticJoinNode], folder: CheckpointFolder, recorded: Mapping[str, Version]
+    ) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._folder = folder
         self._rows: dict[str, _Rows] = {}
@@ -108,7 +115,8 @@ class StaticTables:
         for name, node in self._nodes.items():
             with at_site(node.site):
                 rows = _DeltaRows(node.table) if isinstance(node.table, str) else _FrameRows(node)
-                self._rows[name], self.schemas[name] = rows, rows.schema()
+                self._rows[name] = rows
+                self.schemas[name] = self._schema(node, recorded.get(name) if node.refresh is None else None)
 
     def versions(self, commit: Commit | None, batch: int) -> dict[str, Version]:
         """Return the version of each table that a batch uses, whose file is durable then.
@@ -151,6 +159,20 @@ class StaticTables:
             self._folder.remove_files(gone)
             self._there -= {str(file) for file in gone}
         self._made = dict(kept)
+
+    def _schema(self, node: StaticJoinNode, stays: Version | None) -> pa.Schema:
+        """Return the columns of a step, which are those of the newest version unless another one stays."""
+        rows = self._rows[node.name]
+        own, newest = rows.newest()
+        if stays is None or stays["id"] != own:
+            return rows.schema(newest)
+        try:
+            with pa.memory_map(str(self._file(node.name, stays).fetch())) as opened:
+                return pa.ipc.open_file(opened).schema
+        except (StateMissing, FileNotFoundError, pa.ArrowException):
+            with suppress(SourceChanged):  # which the batch reports, once it needs the rows
+                return rows.schema(stays["version"])
+        return rows.schema(newest)
 
     def _version(self, node: StaticJoinNode, known: Version | None, batch: int) -> Version:
         if known is None or self._is_another(node, known):

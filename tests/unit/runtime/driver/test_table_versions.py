@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from checkpoint_samples import commit, offsets, own
 
 from penstock import EveryBatches, OnNewVersion
 from penstock.checkpoint.log.entries import Offsets
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.join_static import Refresh
-from penstock.runtime.driver.table_versions import TABLES, looks, tables_of
+from penstock.runtime.driver.table_versions import TABLES, looks, recorded_tables, tables_of
 
 
 @pytest.mark.parametrize(
@@ -26,3 +32,15 @@ def test_a_batch_names_its_versions() -> None:
     assert tables_of(offsets) == {}
     versions = {"prices": {"id": "x", "version": 7, "fingerprint": "f", "taken": 0}}
     assert tables_of(offsets.model_copy(update={"settings": {TABLES: versions}})) == versions
+
+
+def test_the_log_names_the_versions_of_the_next_batch(tmp_path: Path) -> None:
+    """Those of a batch that is fixed come before those of the last Commit; without a checkpoint there are none."""
+    folder = LocalFolder(tmp_path / "job")
+    assert recorded_tables(folder) == {}
+    owned = own(Log(LocalStore(tmp_path / "job")))
+    owned.append(offsets(0))
+    owned.append(commit(0).model_copy(update={"tables": {"prices": {"version": 3}, "rates": {"version": 1}}}))
+    assert recorded_tables(folder) == {"prices": {"version": 3}, "rates": {"version": 1}}
+    owned.append(offsets(1).model_copy(update={"settings": {TABLES: {"prices": {"version": 4}}}}))
+    assert recorded_tables(folder) == {"prices": {"version": 4}, "rates": {"version": 1}}

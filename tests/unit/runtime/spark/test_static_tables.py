@@ -15,17 +15,18 @@ from penstock import Job, OnNewVersion
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import TableVersionGone
 from penstock.graph.join_static import Refresh
+from penstock.runtime.driver.table_versions import Version
 from penstock.runtime.spark.static_tables import StaticTables
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 
 
-def tables(root: Path, refresh: Refresh = None) -> StaticTables:
-    """Return what a start of a driver knows of the table `prices`."""
+def tables(root: Path, refresh: Refresh = None, recorded: Mapping[str, Version] | None = None) -> StaticTables:
+    """Return what a start of a driver knows of the table `prices`, and of the versions that the log names."""
     job = Job("priced")
     rows = job.source("rows", MemorySource("id string, n long"))
     rows.join_static(root / "prices", on=["id"], refresh=refresh).write("out", MemorySink())
-    return StaticTables(job.graph().static_joins, LocalFolder(root / "files"))
+    return StaticTables(job.graph().static_joins, LocalFolder(root / "files"), recorded or {})
 
 
 def write(root: Path, price: int) -> None:
@@ -66,6 +67,28 @@ def test_a_version_stays_until_a_newer_one_is_due(tmp_path: Path) -> None:
     newer.sweep(SimpleNamespace(commit=commit(second), pending=None))  # type: ignore[arg-type]
     assert names(tmp_path) == 1
     assert price(newer.files(second)) == 2
+
+
+def test_a_version_that_stays_keeps_its_columns(tmp_path: Path) -> None:
+    """From its file, or from the table where that is gone; other policies, and another table, have the newest ones."""
+    write(tmp_path, 1)
+    first = tables(tmp_path).versions(None, 0)
+    other = pa.table({"id": ["a"], "cost": ["dear"]})
+    write_deltalake(str(tmp_path / "prices"), other, mode="overwrite", schema_mode="overwrite")
+
+    def columns(refresh: Refresh = None) -> list[str]:
+        return tables(tmp_path, refresh, first).schemas["prices"].names
+
+    assert columns() == ["id", "price"]
+    assert columns(OnNewVersion()) == ["id", "cost"]
+    assert tables(tmp_path).schemas["prices"].names == ["id", "cost"]
+    (file,) = LocalFolder(tmp_path / "files").files()
+    file.unlink()
+    assert columns() == ["id", "price"]
+    assert price(tables(tmp_path, None, first).files(first)) == 1
+    (tmp_path / "prices").rename(tmp_path / "old")
+    write_deltalake(str(tmp_path / "prices"), other)
+    assert columns() == ["id", "cost"]
 
 
 def test_a_file_that_is_gone_or_damaged_is_made_again(tmp_path: Path) -> None:
@@ -114,7 +137,7 @@ def test_long_values_of_nested_columns_tell_versions_apart(tmp_path: Path) -> No
     job = Job("tagged")
     rows = job.source("rows", MemorySource("id string, n long"))
     rows.join_static(tmp_path / "tags", on=["id"], refresh=OnNewVersion()).write("out", MemorySink())
-    tagged = StaticTables(job.graph().static_joins, LocalFolder(tmp_path / "files"))
+    tagged = StaticTables(job.graph().static_joins, LocalFolder(tmp_path / "files"), {})
     seen = []
     for end in "12":
         table = pa.table({"id": ["a"], "tags": [["x" * 150 + end]]})
