@@ -25,6 +25,7 @@ from penstock.sources.delta.actions import (
     time_of,
     unreadable_part,
 )
+from penstock.sources.file.positions import Entry
 from penstock.sources.file.systems import FileSystem
 
 __all__ = ["DeltaLog", "Versions"]
@@ -87,9 +88,13 @@ class DeltaLog:
         folder = self.files.folder(_LOG)
         return 0 if folder is None else folder.modified
 
+    def look(self, *versions: int) -> list[Entry | None]:
+        """Return the files of the entries of versions as they are now, None for those that are not there."""
+        return self.files.look([_name(version) for version in versions])
+
     def actions(self, version: int) -> Actions | None:
         """Return the entry of a version, None where there is none (yet, or any more); raises TableUnreadable."""
-        name = f"{_LOG}/{version:020}.json"
+        name = _name(version)
         if self.files.look([name])[0] is None:
             return None
         try:
@@ -103,6 +108,17 @@ class DeltaLog:
         if not actions or not all(isinstance(action, dict) and _has_bodies(action) for action in actions):
             raise TableUnreadable(f"version {version} has an entry that is damaged", where=self.where)
         return actions
+
+    def table_after(self, version: int, known: int, table: Table) -> Table | None:
+        """Return the same as `table` does, by the entries after a known version; None where one of them is gone."""
+        found = {"metaData": table.metadata, "protocol": table.protocol}
+        for at in range(known + 1, version + 1):
+            actions = self.actions(at)
+            if actions is None:
+                return None
+            for action in actions:
+                found |= {name: action[name] for name in _TABLE if name in action}
+        return Table(found["metaData"], found["protocol"])
 
     def table(self, version: int) -> Table | None:
         """Return metadata and protocol as of a version, None where the log does not reach back so far."""
@@ -171,6 +187,10 @@ class DeltaLog:
         column = table.column(member).combine_chunks()
         rows = column.filter(pc.is_valid(column)).to_pylist()
         return [{key: _plain(value) for key, value in row.items() if value is not None} for row in rows]
+
+
+def _name(version: int) -> str:
+    return f"{_LOG}/{version:020}.json"
 
 
 def _has_bodies(action: dict[str, Any]) -> bool:
