@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from penstock.errors import RetractionsLost, RevisionsMisread
+from penstock.graph.durations import Duration
 from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SinkNode, UnionNode, WithColumnsNode
 from penstock.graph.policies import Accumulation
 from penstock.graph.steps import StepNode
@@ -109,12 +110,13 @@ def _loses_retractions(node: SinkNode, revising: StepNode) -> str | None:
         return "early panes are not taken back"
     if not getattr(node.sink, "retracts", False):
         return f"{type(node.sink).__name__} deletes no rows"
-    return _without_panes(node, {PANE, *_keys(node)})
+    return _without_panes(node, {PANE, *_keys(node)}, revising.spec.revises_for)
 
 
-def _without_panes(node: Node, needed: set[str]) -> str | None:
+def _without_panes(node: Node, needed: set[str], lateness: int) -> str | None:
     """Return what between a step and a sink loses a column or rows that tell what is taken back.
 
+    `lateness` is how far the watermark may pass the end of a window that is taken back, in microseconds.
     Spark replaces and reads columns in any case. A `select` that changes the case gives another name to what follows.
     """
     for above in node.parents:
@@ -128,10 +130,17 @@ def _without_panes(node: Node, needed: set[str]) -> str | None:
             continue
         if isinstance(above, StepNode) and above.spec.passes_revisions and PANE not in above.keys[0]:
             return f"{above.method} {above.name!r} drops the rows that say so; add {PANE!r} to its keys"
+        # A row that is taken back is a microsecond older than the end of its window.
+        drops_after = above.spec.drops_after if isinstance(above, StepNode) else None
+        if isinstance(above, StepNode) and drops_after is not None and drops_after <= lateness + 1:
+            return (
+                f"{above.method} {above.name!r} drops rows that are {Duration(drops_after)} old as late, and rows are "
+                f"taken back until {Duration(lateness)} after the end of a session; choose a longer within="
+            )
         passes = isinstance(above, FilterNode | SelectNode | WithColumnsNode | CheckNode | UnionNode)
         if not (passes or (isinstance(above, StepNode) and above.spec.passes_revisions)):
             return f"a {type(above).__name__.removesuffix('Node').lower()} may change {PANE!r}"
-        if why := _without_panes(above, needed):
+        if why := _without_panes(above, needed, lateness):
             return why
     return None
 

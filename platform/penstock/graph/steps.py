@@ -154,6 +154,19 @@ class StepSpec(ABC):
         return None
 
     @property
+    def revises_for(self) -> int:
+        """Return how far the watermark may pass the end of a window whose row it revises, in microseconds."""
+        return 0
+
+    @property
+    def drops_after(self) -> int | None:
+        """Return by how much a row is older than the watermark, in microseconds, when it is dropped as late.
+
+        None where revisions are never dropped so. Asked of steps that pass revisions on.
+        """
+        return None
+
+    @property
     def keeps_emitted(self) -> bool:
         """Return whether it can take back a row that it has emitted, as that was."""
         return True

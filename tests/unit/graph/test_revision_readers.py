@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Job, agg, count, minutes, seconds
+from penstock import Job, agg, count, micros, minutes, seconds
 from penstock.errors import JobError, RetractionsLost, RevisionsMisread
 from penstock.graph.revision_readers import needs_retractions
 from penstock.runtime.inspect.explain import explain_graph
@@ -17,6 +17,7 @@ from penstock.windows import Cumulative, Session, Tumbling, drop_late, late_to
 REVISING = Tumbling(seconds(10)).update_late(within=minutes(1), then=drop_late())
 SESSIONS = Session(seconds(10)).update_late(within=minutes(1), then=drop_late())
 GROWING = Cumulative(seconds(10), step=seconds(5)).update_late(within=minutes(1), then=drop_late())
+LONG = minutes(2)
 
 
 class Table(MemorySink):
@@ -59,8 +60,8 @@ def joined(out):
     return out.join("j", out.select("k", "window_end AS e"), on=["k"], within=(seconds(-5), seconds(5)))
 
 
-def once(*keys):
-    return lambda out: out.deduplicate("d", by=list(keys), within=minutes(1))
+def once(*keys, within=LONG):
+    return lambda out: out.deduplicate("d", by=list(keys), within=within)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,25 @@ def test_a_table_that_would_keep_replaced_sessions_is_refused(then, sink, why: s
     then(out).write("out", sink)
     with pytest.raises(RetractionsLost, match=why):
         job.graph()
+
+
+@pytest.mark.parametrize(
+    ("within", "fits"),
+    [(seconds(59), False), (minutes(1), False), (micros(60_000_001), False), (micros(60_000_002), True)],
+    ids=str,
+)
+def test_deduplicate_before_a_table_of_sessions_outlasts_their_revisions(within, *, fits: bool) -> None:
+    """2.5, 7.6: a session that ends at e is taken back until the watermark is e + lateness, by a row at e - 1."""
+    job, out = job_of(SESSIONS)
+    once("k", "window_end", "_revision", "_pane", within=within)(out).write("out", TABLE)
+    if fits:
+        assert job.graph()
+    else:
+        with pytest.raises(RetractionsLost, match=r"deduplicate 'd' drops .* as late.*; choose a longer within="):
+            job.graph()
+    job, out = job_of(SESSIONS)
+    once("k", "window_end", "_revision", "_pane", within=within)(out).write("log", MemorySink())
+    assert job.graph()
 
 
 def test_a_table_of_sessions_with_early_panes_is_by_revision() -> None:

@@ -33,6 +33,11 @@ class Deduplicate(StepSpec):
 
     passes_revisions: ClassVar[bool] = True
 
+    @property
+    def drops_after(self) -> int | None:
+        """Return that a row is late once its key would be forgotten at once."""
+        return self.within
+
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that it keeps all revisions; without their number among its keys it would drop them."""
         return "revisions are rows of their own" if REVISION in node.keys[0] else None

@@ -66,6 +66,11 @@ class WindowSpec(StepSpec):
         return self.window.accumulation if self.window.has_panes else None
 
     @property
+    def revises_for(self) -> int:
+        """Return the allowed lateness."""
+        return self.window.allowed_lateness
+
+    @property
     def window_columns(self) -> frozenset[str]:
         """Return both bounds, of which either is that of one window only; none where a function makes the columns."""
         return frozenset({"window_start", "window_end"} if self.function is None else ())
