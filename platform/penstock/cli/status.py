@@ -86,6 +86,8 @@ def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:
         held.add_row(window.step, shown_moment(window.start), shown_moment(window.end), f"{window.rows:,}")
     for rows in view.held:
         held.add_row(rows.step, "", "", f"{rows.rows:,}")
+        if rows.waiting:
+            held.add_row(rows.step, "wait for a match", "", f"{rows.waiting:,}")
     show(steps, "", sources)
     if view.windows or view.held:
         show("", "The largest open windows, and the rows that other steps hold:", held)

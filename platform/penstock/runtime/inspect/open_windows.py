@@ -15,6 +15,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import integers
+from penstock.operators.join_state import WAITING
 from penstock.operators.protocol import LAYOUT
 from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SESSIONS, micros_of
 from penstock.operators.windows.slice_state import PANES, SLICES
@@ -47,10 +48,15 @@ class OpenWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """The rows that a step without windows, such as a join, holds in its files; superseded ones count."""
+    """The rows that a step without windows, such as a join, holds in its files; superseded ones count.
+
+    `waiting` counts the rows among them that an outer join emits unless a match comes. A row counts until it is due,
+    also where a later batch has brought its match.
+    """
 
     step: str
     rows: int
+    waiting: int
 
 
 def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[OpenWindow]:
@@ -151,5 +157,7 @@ def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:
     for step in sorted(commit.state):
         manifests = [reader.manifest for reader, _ in readers(root, step, commit)]
         if not any({SLICES, PANES, SESSIONS} & {*manifest.chains} for manifest in manifests):
-            held.append(HeldRows(step=step, rows=sum(manifest.rows for manifest in manifests)))
+            waiting = sum(run.rows for manifest in manifests for part in WAITING for run in manifest.chain(part))
+            rows = sum(manifest.rows for manifest in manifests) - waiting
+            held.append(HeldRows(step=step, rows=rows, waiting=waiting))
     return sorted(held, key=lambda of: -of.rows)

@@ -21,6 +21,7 @@ from penstock.operators.windows.slices import slice_starts
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.inspect.open_windows import held_rows, largest_windows, open_windows
 from penstock.windows import Session, drop_late
+from tests.support.join_disk import JoinDisk
 from tests.support.session_disk import SessionDisk
 from tests.support.slice_disk import SliceDisk
 from tests.support.window_samples import WINDOWS, by_definition, rows_of_branch
@@ -50,6 +51,18 @@ def test_windows_that_have_not_closed_are_listed_by_their_rows(tmp_path: Path) -
     shown = open_windows(LocalFolder(tmp_path), committed(disk, 12), 2)
     assert [(window.start, window.end, window.rows) for window in shown] == [(10, 20, 4), (15, 25, 3)]
     assert held_rows(LocalFolder(tmp_path), committed(disk, 12)) == []
+
+
+def test_rows_that_wait_for_a_match_are_counted_apart(tmp_path: Path) -> None:
+    """7.6: an outer row counts until it is due, also one that a later batch has matched; an inner join has none."""
+    for how, waiting in (("left", 2), ("full", 4), ("inner", 0)):
+        disk = JoinDisk((0, 10), how, tmp_path / how, partitions=2)
+        (tmp_path / how).mkdir(exist_ok=True)
+        left, right = [("a", 20, 0), ("b", 21, 1), ("c", 22, 2)], [("c", 22, 3), ("d", 30, 4), ("e", 31, 5)]
+        disk.batch([left, right], late=0, close=0)
+        state = {"j": {str(n): ManifestRef(**ref) for n, ref in enumerate(disk.refs) if ref is not None}}
+        (held,) = held_rows(LocalFolder(tmp_path / how), Commit.model_construct(state=state))
+        assert (held.step, held.rows, held.waiting) == ("j", 6, waiting)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
+from penstock.runtime.inspect import watermark_view
+from penstock.runtime.inspect.open_windows import HeldRows
 from penstock.runtime.process.heartbeat import StatusRecords
 
 GRAPH = [
@@ -90,6 +92,20 @@ def test_the_plain_status_says_it_in_a_line(project: Path) -> None:
     """Where most people look first."""
     text = penstock(project, "status", "orders")
     assert "held back by orders 1: limited" in text
+
+
+def test_outer_rows_that_wait_are_a_line_of_their_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside those that the join holds; of a step in which none waits there is no such line."""
+    held = [HeldRows(step="pairs", rows=1_200, waiting=1_000), HeldRows(step="once", rows=7, waiting=0)]
+    monkeypatch.setattr(watermark_view, "held_rows", lambda *_: held)
+    lines = [line.split() for line in penstock(project, "status", "orders", "--watermarks").splitlines()]
+    assert [line for line in lines if line[:1] in (["pairs"], ["once"])] == [
+        ["pairs", "1,200"],
+        ["pairs", "wait", "for", "a", "match", "1,000"],
+        ["once", "7"],
+    ]
+    shown = json.loads(penstock(project, "status", "orders", "--watermarks", "--json"))
+    assert shown["held_rows"][0] == {"step": "pairs", "rows": 1_200, "waiting": 1_000}
 
 
 def test_a_job_without_a_checkpoint_has_no_watermarks(tmp_path: Path) -> None:
