@@ -42,10 +42,10 @@ test: machine ## run the checkers, then what this run draws of all tests but tho
 	@$(MAKE) --jobs=2 mypy pytest
 
 # In memory where there is room: thousands of fsyncs say nothing new about a disk, and take half of a property's time.
-memory := $(shell ! grep -q ' /dev/shm .*noexec' /proc/mounts && test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo /dev/shm)
-
 pytest: packages
-	@export TMPDIR=$$(mktemp -d $(or $(memory),/tmp)/t.XXXX); chmod 755 $$TMPDIR; trap 'rm -rf "$$TMPDIR"' EXIT; \
+	@memory=/tmp; room=$$(df --output=avail /dev/shm 2>/dev/null | tail -1); \
+	  if [ "$${room:-0}" -gt 8000000 ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts; then memory=/dev/shm; fi; \
+	  export TMPDIR=$$(mktemp -d "$$memory/t.XXXX"); chmod 755 "$$TMPDIR"; trap 'rm -rf "$$TMPDIR"' EXIT; \
 	  $(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --sample -m "not soak"
 
 soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
