@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import JobError
 from penstock.graph.specs.join import SIDES, IntervalJoin
 from penstock.operators.columns import integers
 from penstock.operators.interval_pairs import slice_start
 from penstock.operators.join_batch import JoinBatch, with_flag
-from penstock.operators.join_state import MATCHED, OWN, WAITING, WIDTHS, JoinLayout
+from penstock.operators.join_state import MATCHED, WAITING, WIDTHS, JoinLayout
 from penstock.operators.join_unmatched import (
     due_before,
     due_rows,
@@ -29,73 +28,34 @@ from penstock.operators.join_unmatched import (
     emitted_by_time,
     without_key,
 )
+from penstock.operators.joined_rows import JoinedSide, refuse_shared_columns, refuse_taken_columns
 from penstock.operators.protocol import (
-    TIME,
     BoundSide,
     Due,
     Emit,
-    RowsOfBranch,
-    Send,
     StateView,
     StepContext,
     StepFacts,
     Tally,
 )
-from penstock.operators.whole_rows import WholeRows
-from penstock.state.keys import Bools
 from penstock.state.row_layout import DELETED, GROUP, HASH, conform
 from penstock.state.writer import Change
 
 __all__ = ["JoinStep", "bind", "bind_side"]
 
-_LEAST = -(2**63)
 
-
-def bind_side(spec: IntervalJoin, side: BoundSide) -> JoinSide:
+def bind_side(spec: IntervalJoin, side: BoundSide) -> JoinedSide:
     """Return the map side of an input; raises JobError for a column that the state takes for itself."""
-    rows = JoinSide.of(side, side=SIDES[side.side], outer=spec.how.outer[side.side])
-    taken = {*OWN, *([MATCHED] if any(spec.how.outer) else [])}
-    if unfit := next((name for name in rows.visible.names if name.lower() in taken), None):
-        raise JobError(
-            f"an input of join {side.name!r} has a column {unfit!r}, a name that Penstock uses for itself; rename it"
-        )
+    rows = JoinedSide.of(side, side=SIDES[side.side], keeps_null_keys=spec.how.outer[side.side])
+    refuse_taken_columns(side, rows.visible, "join", also=[MATCHED] if any(spec.how.outer) else [])
     return rows
 
 
-def bind(spec: IntervalJoin, sides: Sequence[JoinSide], context: StepContext) -> JoinStep:
+def bind(spec: IntervalJoin, sides: Sequence[JoinedSide], context: StepContext) -> JoinStep:
     """Return the step; raises JobError for a column that both inputs have and that is no key."""
     step = JoinStep(name=context.name, inputs=tuple(sides), earliest=spec.earliest, latest=spec.latest, how=spec.how)
-    left, right = ({name.lower(): name for name in step.columns(side).names} for side in (0, 1))
-    if twice := next((name for lower, name in right.items() if lower in left), None):
-        raise JobError(
-            f"both inputs of join {context.name!r} have a column {twice!r}; rename it in one of them before the join, "
-            f"as in select('{', '.join(step.keys.names)}', '{twice} AS other_{twice}')"
-        )
+    refuse_shared_columns(step, "join")
     return step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSide(WholeRows):
-    """Map side of one input: late rows are counted and dropped, the others are sent whole.
-
-    Rows with a null key can match nothing. They are dropped and counted as well, but for those of an outer side.
-    """
-
-    side: str
-    outer: bool = False
-
-    def prepare(self, rows: RowsOfBranch, facts: StepFacts) -> Iterator[Send | Emit | Tally]:
-        """Yield the rows that may be emitted."""
-        times = integers(rows.table, TIME)
-        late: Bools = times < (_LEAST if facts.late is None else facts.late)
-        dropped = late.copy()
-        if not self.outer:
-            for column in rows.keys.values():
-                dropped |= rows.table[column].is_null().to_numpy()
-        lates = int(late.sum())
-        counts = {"rows": int(dropped.sum()), "late": lates, f"late_{self.side}": lates}
-        yield Tally({**counts, "null_keys": counts["rows"] - lates})
-        yield from WholeRows.prepare(self, rows.only(~dropped) if counts["rows"] else rows, facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,17 +20,16 @@ from penstock.operators.grouping import group_rows
 from penstock.operators.interval_pairs import (
     Moments,
     newest,
-    number_in_key,
     pairs_within,
     pieces,
     row_bytes,
     slice_start,
     slice_starts,
 )
-from penstock.operators.join_state import KEPT, MATCHED, JoinLayout
+from penstock.operators.join_state import MATCHED, JoinLayout
 from penstock.operators.protocol import HASHED, TIME, Emit, StateView
 from penstock.state.keys import Bools, Ints
-from penstock.state.row_layout import DELETED, GROUP, HASH
+from penstock.state.row_layout import DELETED
 from penstock.time.arrival import Stand, arrival_ranks
 
 __all__ = ["MOST_BYTES", "MOST_ROWS", "JoinBatch", "flags", "live", "with_flag"]
@@ -67,23 +66,13 @@ class JoinBatch:
         places = np.arange(len(hashes), dtype=np.int64) if one_sided else arrival_ranks(self.arrivals())
         self.rows: list[Moments] = []
         self.stored: list[pa.Table] = []
-        for side, (own, rows) in enumerate(each):
+        for side, rows in enumerate(received):
             mine, times = slice(self.starts[side], self.starts[side] + rows.num_rows), integers(rows, TIME)
             self.rows.append(Moments(grouping.ids[mine], times, places[mine]))
             no = pa.array(np.zeros(len(times), dtype=np.bool_))
-            hidden = {
-                GROUP: pa.array(slice_starts(times, widths[SIDES[side]])),
-                HASH: rows[HASHED],
-                **dict(zip(keys.column_names, own.key_table(rows).columns, strict=True)),
-                "_side": pa.repeat(pa.scalar(SIDES[side]), len(times)),
-                "_event_time": rows[TIME].cast(KEPT.field("_event_time").type),
-                "_batch": pa.array(np.full(len(times), batch, dtype=np.int64)),
-                "_number": pa.array(number_in_key(grouping.ids[mine])),
-                **({MATCHED: no, DELETED: no} if layout.how.outer[side] else {}),
-            }
-            schema = layout.stored(side)
-            columns = [hidden[name] if name in hidden else rows[name] for name in schema.names]
-            self.stored.append(pa.table(columns, schema=schema))
+            also = {MATCHED: no, DELETED: no} if layout.how.outer[side] else {}
+            slices = slice_starts(times, widths[SIDES[side]])
+            self.stored.append(layout.stored_rows(side, rows, grouping.ids[mine], slices, batch, also))
         self.matched: tuple[Bools, ...] = tuple(np.zeros(rows.num_rows, dtype=np.bool_) for rows in received)
         self.held_matched = [layout.stored(side).empty_table() for side in (0, 1)]
 

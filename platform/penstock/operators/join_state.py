@@ -19,38 +19,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import StateError
 from penstock.graph.durations import Duration
 from penstock.graph.specs.join import SIDES, JoinKind
-from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import column_array
 from penstock.operators.interval_pairs import shifted, slice_starts
+from penstock.operators.joined_rows import KEPT, OWN, JoinedRows
 from penstock.operators.protocol import HASHED, MAIN, Rebuilt, StateView, StepFacts
 from penstock.operators.schema_evolution import Evolution, evolve
-from penstock.operators.whole_rows import WholeRows, WholeRowsStep
+from penstock.operators.whole_rows import WholeRows
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
-from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
+from penstock.state.row_layout import DELETED, GROUP, HASH, conform
 from penstock.state.writer import Change
 from penstock.time.clock import END_OF_TIME
 
-__all__ = ["KEPT", "MATCHED", "OWN", "WAITING", "WIDTHS", "JoinLayout"]
+__all__ = ["MATCHED", "WAITING", "WIDTHS", "JoinLayout"]
 
 WAITING = ("unmatched_left", "unmatched_right")
 """The parts with the entries of rows that wait for a match, by side."""
 MATCHED = "_matched"
-KEPT = pa.schema(
-    [
-        ("_side", pa.string()),
-        ("_event_time", pa.timestamp("us", tz="UTC")),
-        ("_batch", pa.int64()),
-        ("_number", pa.int64()),
-    ]
-)
-OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, "_deadline", "_state_partition", *KEPT.names})
-"""Columns that rows of state have beside those of the input, in segments and in the tables of data checkpoints."""
 WIDTHS = "slices"
 """The fact that has the width of the slices of each part, in microseconds. Stored rows keep it if the bounds change."""
 _SLICES, _LEAST_WIDTH = 8, 1_000_000
@@ -60,7 +49,7 @@ _LAYOUT = "rows of both inputs: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinLayout(WholeRowsStep):
+class JoinLayout(JoinedRows):
     """The state of the step; the bounds are in microseconds, and inclusive."""
 
     name: str
@@ -68,20 +57,6 @@ class JoinLayout(WholeRowsStep):
     earliest: int
     latest: int
     how: JoinKind = JoinKind.INNER
-
-    @property
-    def keys(self) -> pa.Schema:
-        """Return the key columns."""
-        return self.inputs[0].keys
-
-    def columns(self, side: int) -> pa.Schema:
-        """Return the columns of an input that are no keys."""
-        return pa.schema([field for field in self.inputs[side].visible if field.name not in self.keys.names])
-
-    @property
-    def outlets(self) -> Mapping[str, pa.Schema]:
-        """Return the output: keys, then the columns of the left and of the right input."""
-        return {MAIN_OUTLET: pa.schema([*self.keys, *self.columns(0), *self.columns(1)])}
 
     # --- when rows are of use -----------------------------------------------------------------
 
@@ -105,15 +80,11 @@ class JoinLayout(WholeRowsStep):
     # --- what is kept -------------------------------------------------------------------------
 
     @property
-    def _key_words(self) -> str:
-        return ", ".join(f"{field.name} {field.type}" for field in self.keys)
-
-    @property
     def layout_name(self) -> str:
         """Return what this step keeps; the bounds, right - left in microseconds, say which rows are there."""
         columns = {part: self.columns(side).names for side, part in enumerate(SIDES)}
         how = {} if self.how is JoinKind.INNER else {"how": self.how.value}
-        return _LAYOUT + json.dumps({"keys": self._key_words, **columns, "within": [self.earliest, self.latest], **how})
+        return _LAYOUT + json.dumps({"keys": self.key_words, **columns, "within": [self.earliest, self.latest], **how})
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -176,8 +147,8 @@ class JoinLayout(WholeRowsStep):
         if not layout.startswith(_LAYOUT):
             return Evolution(refused=(f"it keeps {layout}, where join keeps {self.layout_name}",))
         was, refused = _kept_by(layout), []
-        if was["keys"] != self._key_words:
-            refused.append(f"its keys were [{was['keys']}] and are [{self._key_words}]")
+        if was["keys"] != self.key_words:
+            refused.append(f"its keys were [{was['keys']}] and are [{self.key_words}]")
         if (how := was.get("how", JoinKind.INNER.value)) != self.how.value:
             refused.append(
                 f"how was {how!r} and is {self.how.value!r}: which rows had a match is known for outer sides only; "
@@ -207,24 +178,14 @@ class JoinLayout(WholeRowsStep):
         matched = [(MATCHED, pa.bool_())] if any(self.how.outer) else []
         return {MAIN: pa.schema([*self.keys, *KEPT, *matched, *self.columns(0), *self.columns(1)])}
 
-    def shown(self, part: str, rows: pa.Table) -> pa.Table:
-        """Return the rows; the columns of the other input are null."""
-        return conform(rows, self.tables[MAIN])
-
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return the rows that may match at the moment, or wait; raises StateError for a row that lacks what it needs.
 
         A row without a match that is due stays: the next batch emits it.
         """
         rows = tables[MAIN]
-        self._need(rows, KEPT.names)
-        strange = rows.filter(pc.invert(pc.is_in(rows["_side"], pa.array(SIDES))))
-        if strange.num_rows:
-            side = strange["_side"][0].as_py()
-            raise StateError(f"the state given to step {self.name!r} has rows with _side {side!r}, not left or right")
         append, due = {}, []
-        for side, part in enumerate(SIDES):
-            mine = rows.filter(pc.equal(rows["_side"], part))
+        for side, (part, mine) in enumerate(zip(SIDES, self.sides_of(rows), strict=True)):
             times: Ints = column_array(mine, "_event_time").cast(pa.int64()).to_numpy()
             hidden = {GROUP: slice_starts(times, self.widths[part]), DELETED: np.zeros(len(times), dtype=np.bool_)}
             whole = mine.append_column(HASH, mine[HASHED])
@@ -233,7 +194,8 @@ class JoinLayout(WholeRowsStep):
             kept = conform(whole, self.stored(side))
             useful = self.useful(side, times, moment.watermark)
             if self.how.outer[side]:
-                self._need(mine, [MATCHED])
+                if none := mine[MATCHED].null_count:
+                    raise StateError(f"the state given to step {self.name!r} has {none:,} rows without {MATCHED}")
                 waits = ~column_array(mine, MATCHED).to_numpy(zero_copy_only=False).astype(np.bool_)
                 useful |= waits
                 append[WAITING[side]] = self.entries(kept.filter(pa.array(waits)), times[waits])
@@ -242,11 +204,6 @@ class JoinLayout(WholeRowsStep):
         return Rebuilt(
             change=Change(append=append, facts={WIDTHS: self.widths}), due=min(due, default=None), due_time=None
         )
-
-    def _need(self, rows: pa.Table, names: Sequence[str]) -> None:
-        for name in names:
-            if none := rows[name].null_count:
-                raise StateError(f"the state given to step {self.name!r} has {none:,} rows without {name}")
 
 
 def _kept_by(layout: str) -> dict[str, Any]:

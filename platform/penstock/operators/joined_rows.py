@@ -6,7 +6,7 @@ are its place in the order of arrival, the number being that among rows of its k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import JobError, StateError
+from penstock.graph.specs.join import SIDES
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import integers
 from penstock.operators.interval_pairs import number_in_key
@@ -33,10 +34,8 @@ from penstock.operators.whole_rows import WholeRows, WholeRowsStep
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 
-__all__ = ["KEPT", "SIDES", "JoinedRows", "JoinedSide", "refuse_shared_columns", "refuse_taken_columns"]
+__all__ = ["KEPT", "OWN", "SIDES", "JoinedRows", "JoinedSide", "refuse_shared_columns", "refuse_taken_columns"]
 
-SIDES = ("left", "right")
-"""The inputs: values of `_side`, and names in the accounting."""
 KEPT = pa.schema(
     [
         ("_side", pa.string()),
@@ -45,14 +44,17 @@ KEPT = pa.schema(
         ("_number", pa.int64()),
     ]
 )
-_OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, "_deadline", "_state_partition", *KEPT.names})
+OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, "_deadline", "_state_partition", *KEPT.names})
 """Columns that rows of state have beside those of the input, in segments and in the tables of data checkpoints."""
 _LEAST = -(2**63)
 
 
-def refuse_taken_columns(side: BoundSide, columns: pa.Schema, what: str) -> None:
-    """Raise JobError for a column that the state takes for itself; `what` is the join in a word."""
-    if unfit := next((name for name in columns.names if name.lower() in _OWN), None):
+def refuse_taken_columns(side: BoundSide, columns: pa.Schema, what: str, also: Collection[str] = ()) -> None:
+    """Raise JobError for a column that the state takes for itself; `what` is the join in a word.
+
+    `also` are columns that a join takes beside OWN.
+    """
+    if unfit := next((name for name in columns.names if name.lower() in {*OWN, *also}), None):
         raise JobError(
             f"an input of {what} {side.name!r} has a column {unfit!r}, a name that Penstock uses for itself; rename it"
         )
@@ -122,7 +124,9 @@ class JoinedRows(WholeRowsStep):
         """Return the columns of a row of an input in the state."""
         return pa.schema([(GROUP, pa.int64()), (HASH, pa.int64()), *self.keys, *KEPT, *self.columns(side)])
 
-    def stored_rows(self, side: int, rows: pa.Table, ids: Ints, groups: Ints, batch: int) -> pa.Table:
+    def stored_rows(
+        self, side: int, rows: pa.Table, ids: Ints, groups: Ints, batch: int, also: Mapping[str, pa.Array] | None = None
+    ) -> pa.Table:
         """Return rows of a batch as the state keeps them.
 
         Args:
@@ -131,6 +135,7 @@ class JoinedRows(WholeRowsStep):
             ids: For each row the number of its key.
             groups: For each row its group.
             batch: The batch.
+            also: Columns that the join stores beside these.
         """
         n = rows.num_rows
         hidden = {
@@ -141,6 +146,7 @@ class JoinedRows(WholeRowsStep):
             "_event_time": rows[TIME].cast(KEPT.field("_event_time").type),
             "_batch": pa.array(np.full(n, batch, dtype=np.int64)),
             "_number": pa.array(number_in_key(ids)),
+            **(also or {}),
         }
         schema = self.stored(side)
         return pa.table([hidden[name] if name in hidden else rows[name] for name in schema.names], schema=schema)
@@ -171,5 +177,5 @@ class JoinedRows(WholeRowsStep):
 
     def evolved_rows(self, stored: pa.Schema, side: int) -> Evolution:
         """Return how stored rows of an input differ from those that the step keeps."""
-        own, columns = {*_OWN, *self.keys.names}, self.columns(side)
+        own, columns = {*OWN, *self.keys.names}, self.columns(side)
         return evolve(self.keys, self.keys, pa.schema([f for f in stored if f.name not in own]), columns)
