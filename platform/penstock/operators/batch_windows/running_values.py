@@ -91,7 +91,7 @@ class RunningValues(RunningForm):
         start = values.take(pa.array(np.where(had, place[0], place[2])))
         changed = np.flatnonzero(had & (leaves | enters))
         made = self._changed(start, values, keys, changed, place[1], place[2])
-        numbers = np.append(integers(every, COUNTED), 0)
+        numbers = np.append(_numbers(every), 0)
         rows = numbers[place[0]] - np.where(had, numbers[place[1]], 0) + numbers[place[2]]
         held = entry(
             integers(every, HASH)[grouping.first],
@@ -147,7 +147,7 @@ class RunningValues(RunningForm):
         heads = rows.select(self.side.keys.names).take(pa.array(grouping.first))
         values = self.reduction.reduced(column_array(rows, self.side.column), grouping, heads)
         numbers = np.zeros(grouping.groups, dtype=np.int64)
-        np.add.at(numbers, grouping.ids, integers(rows, COUNTED))
+        np.add.at(numbers, grouping.ids, _numbers(rows))
         made = pa.table([*heads.columns, values, pa.array(numbers)], schema=self.stored)
         return entry(integers(rows, HASH)[grouping.first], made)
 
@@ -185,3 +185,12 @@ def _places(grouping: Grouping, start: int, end: int) -> Ints:
     places = np.full(grouping.groups, -1, dtype=np.int64)
     places[grouping.ids[start:end]] = np.arange(start, end)
     return places
+
+
+def _numbers(rows: pa.Table) -> Ints:
+    """Return how many rows are in each value, 1 where a job without an inverse has kept it and did not count.
+
+    A value enters and leaves with the same number, so that 1 is as good as any.
+    """
+    numbers: Ints = column_array(rows, COUNTED).fill_null(1).to_numpy()
+    return numbers

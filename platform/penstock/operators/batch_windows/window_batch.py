@@ -79,7 +79,9 @@ class WindowBatch:
         append, replace, floors = {}, {}, {}
         if self.rows.num_rows:
             append[BATCHES] = self.rows
-        if self._held is not self._written:
+        # A window that no longer moves would be taken for the one before, if the form changed back.
+        outdated = isinstance(self.form, WholeForm) and self.state.manifest.chain(WINDOW)
+        if self._held is not self._written or outdated:
             replace[WINDOW] = self._held
         first = self.state.first_group(BATCHES)
         if self._floor is not None and first is not None and first < self._floor:
@@ -101,8 +103,10 @@ class WindowBatch:
         start = end - self.ends.length
         if isinstance(self.form, WholeForm):
             return self.form.of(Whole(self._between(start, end), start, end))
+        # Without a window before nothing leaves, though batches may be there that another form has kept.
         until = start if self._until is None else self._until
-        left = self._between(None if self._floor is None else self._floor - 1, min(until, start))
+        leaving = start if self._until is None else None if self._floor is None else self._floor - 1
+        left = self._between(leaving, min(until, start))
         entered = self._between(max(until, start), end)
         held, made = self.form.moved(self._held, left, entered)
         if self.facts.debug:
@@ -127,7 +131,8 @@ class WindowBatch:
 
     def _window_held(self) -> pa.Table:
         schema = pa.schema([*self._schema, (UNTIL, pa.int64())])
-        return pa.concat_tables([schema.empty_table(), *self.state.scan(WINDOW, schema=schema)]).combine_chunks()
+        held = self.state.scan(WINDOW, schema=schema) if isinstance(self.form, RunningForm) else []
+        return pa.concat_tables([schema.empty_table(), *held]).combine_chunks()
 
     # --- what is emitted ----------------------------------------------------------------------
 

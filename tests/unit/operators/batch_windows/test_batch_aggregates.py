@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -166,6 +167,25 @@ def test_custom_aggregates_subtract_what_leaves_and_are_checked_in_debug_mode(tm
     tricked.batch(1, [[row("a", 5)]])
     with debugging(on=True), pytest.raises(NotAnInverse):
         tricked.batch(2, [[row("a", 3)]])
+
+
+@pytest.mark.parametrize(
+    "inverse",
+    [range(1, 9), range(9, 21), [*range(1, 7), *range(13, 21)]],
+    ids=["goes", "comes", "comes back"],
+)
+def test_an_inverse_may_come_and_go(tmp_path: Path, inverse: Sequence[int]) -> None:
+    """F51: the first window with one subtracts nothing that an older form has kept, or an older window."""
+    assert HELD.custom is not None
+    without = replace(HELD, custom=replace(HELD.custom, subtract=None))
+    windows = disk({"held": HELD}, tmp_path)
+    for time in range(1, 21):
+        changed = disk({"held": HELD if time in inverse else without}, tmp_path)
+        changed.refs, changed.before, changed.batches = windows.refs, windows.before, windows.batches
+        assert not changed.step.evolution(changed.opened()).refused
+        windows = changed
+        made = windows.batch(time, [[row("a", time)]])
+        assert [r["held"] for r in made] == ([] if time % 2 else [-sum(range(max(time - 3, 1), time + 1))])
 
 
 def test_a_sum_that_its_window_does_not_hold_is_refused_and_one_that_it_holds_is_not(tmp_path: Path) -> None:

@@ -158,6 +158,24 @@ def test_only_what_enters_and_leaves_calls_functions(tmp_path: Path) -> None:
     assert shown(made) == Counter([(6, "a", 25), (6, "b", 9)])
 
 
+@pytest.mark.parametrize(
+    "inverse",
+    [range(1, 9), range(9, 21), [*range(1, 7), *range(13, 21)]],
+    ids=["goes", "comes", "comes back"],
+)
+def test_an_inverse_may_come_and_go(tmp_path: Path, inverse: Sequence[int]) -> None:
+    """F51: values that were kept without an inverse have no number of rows, and no older window is gone on from."""
+    windows = disk("sum", tmp_path)
+    for time in range(1, 27):
+        changed = disk("sum", tmp_path, **({} if time in inverse or time > 20 else {"inverse": None}))
+        changed.refs, changed.before, changed.batches = windows.refs, windows.before, windows.batches
+        assert not changed.step.evolution(changed.opened()).refused
+        windows = changed
+        made = windows.batch(time, [[row("a", time)] if time < 21 else []])
+        wanted = sum(n for n in range(time - 3, time + 1) if 0 < n < 21)
+        assert [r["v"] for r in made] == ([] if time % 2 else [wanted])
+
+
 def test_a_key_without_rows_stays_until_keep_drops_it(tmp_path: Path) -> None:
     """4.3: and then nothing is due, and nothing is kept."""
     for keep, stays in ((None, True), ("v != 0", False)):
