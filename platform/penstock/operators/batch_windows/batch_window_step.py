@@ -244,7 +244,8 @@ class BatchWindowStep(WholeRowsStep):
         stored = [HASH, *self.form.stored.names]
         times = _micros(batches, BATCH_TIME)
         append = {BATCHES: batches.select(stored).add_column(0, GROUP, pa.array(times))}
-        floors = {}
+        # The batches before may have been forgotten: the rows do not say, and a longer window would lack them.
+        floors = {BATCHES: int(times.min())} if len(times) else {}
         if running.num_rows:
             until = int(_micros(running, WINDOW_END).max())
             append[WINDOW] = window_rows(running.select(stored), until)

@@ -183,6 +183,17 @@ def test_another_length_goes_on_where_no_batch_was_forgotten(tmp_path: Path) -> 
     assert not disk(Form.COUNT, tmp_path, length=2).step.evolution(short.opened()).refused
 
 
+@pytest.mark.parametrize("form", [Form.ROWS, Form.COUNT], ids=lambda form: form.value)
+def test_a_longer_window_is_refused_after_a_rescale_too(tmp_path: Path, form: Form) -> None:
+    """F51: a state that was made of a table has forgotten what the one before had."""
+    short, longer = disk(form, tmp_path), disk(form, tmp_path, length=8).step
+    for time in range(1, 8):
+        short.batch(time, [[row("a", 1)]])
+    short.rescale(1)
+    assert "forgotten" in longer.evolution(short.opened()).refused[0]
+    assert len(short.batch(8, [[row("a", 1)]])) == (4 if form is Form.ROWS else 1)
+
+
 @pytest.mark.parametrize("form", [Form.COUNT, Form.REDUCE, Form.GROUP], ids=lambda form: form.value)
 def test_windows_of_another_length_and_slide_go_on_from_the_state(tmp_path: Path, form: Form) -> None:
     """F51: a window follows from the one before whatever the slide was when that was made."""
