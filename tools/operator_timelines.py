@@ -28,7 +28,9 @@ def timeline(scenario: Scenario) -> Timeline:
             for source, rows in fed.items():
                 dots = [Dot(at=seconds_of(row["t"]), label=scenario.label(row), batch=number) for row in rows]
                 inputs.setdefault(source, []).extend(dots)
-            for sink, made in h.batch(fed).items():
+            for table in scenario.tables.keys() & fed.keys():
+                scenario.tables[table](fed[table])
+            for sink, made in h.batch({name: fed[name] for name in fed if name not in scenario.tables}).items():
                 for row in made:
                     label = scenario.shown(row)
                     if scenario.spans and sink == "out":

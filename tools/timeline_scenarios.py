@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock import Job, agg, count, seconds
+from penstock import Job, OnNewVersion, agg, count, seconds
 from penstock.evictors import KeepLast
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -36,7 +36,7 @@ class Scenario:
     """A job, and the rows of its batches, of which each has `t`, in seconds.
 
     `label` says what stands beside a row that came in, and `shown` beside what came out. `spans` is whether that are
-    windows, with bounds.
+    windows, with bounds. `tables` has what writes a table anew, from the rows that a batch has under its name.
     """
 
     title: str
@@ -47,6 +47,7 @@ class Scenario:
     label: Callable[[Row], str] = lambda row: str(row["v"])
     spans: bool = True
     at: Callable[[Row], float] = lambda row: seconds_of(row["t"])
+    tables: Mapping[str, Callable[[Sequence[Row]], None]] = field(default_factory=dict)
 
 
 def seconds_of(at: float | datetime) -> float:
@@ -163,6 +164,28 @@ def _totals() -> Job:
         timeout=idle(seconds(15)),
     )
     totals.write("out", MemorySink())
+    return job
+
+
+_prices: list[tuple[str, int]] = []
+"""The table of `join_static`, as it is now."""
+
+
+def _write_prices(rows: Sequence[Row]) -> None:
+    _prices[:] = [(row["k"], row["v"]) for row in rows]
+
+
+def _read_prices() -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.active().createDataFrame(_prices, "k string, price long")
+
+
+def _priced() -> Job:
+    job = Job("timeline", interval=seconds(10), partitions=2)
+    orders = job.source("orders", MemorySource(_SCHEMA))
+    priced = orders.join_static(_read_prices, on=["k"], how="left", refresh=OnNewVersion(), name="prices")
+    priced.write("out", MemorySink())
     return job
 
 
@@ -295,6 +318,20 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         shown=lambda row: f"trade {row['v']}: {row['bid']}",
         spans=False,
+    ),
+    "static-join": Scenario(
+        title='join_static(prices, how="left", refresh=OnNewVersion()): by the times of batches',
+        ticks=(0, 10, 20, 30, 40),
+        build=_priced,
+        batches=(
+            {"prices": _rows(("a", 7, 50), ("b", 7, 80)), "orders": _rows(("a", 10, 1))},
+            {"orders": _rows(("b", 20, 2))},
+            {"prices": _rows(("a", 27, 55)), "orders": _rows(("a", 30, 3), ("b", 30, 4))},
+        ),
+        label=lambda row: f"{row['k']}: {row['v']}",
+        shown=lambda row: f"{row['v']} at {row['price']}",
+        spans=False,
+        tables={"prices": _write_prices},
     ),
     "counts": Scenario(
         title="TupleWindow(count(3), count(2)): after each two rows of a key, its last three",
