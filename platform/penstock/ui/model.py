@@ -15,6 +15,7 @@ from penstock.checkpoint.log.entries import END_OF_TIME, Commit
 from penstock.errors import PenstockError
 from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
+from penstock.runtime.inspect.open_windows import StepWaits
 from penstock.supervise.stream import Phase, Stream
 from penstock.ui.commits import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.flow import Flow, flow_of
@@ -90,8 +91,8 @@ class Reading:
     """The facts of one job, read by the functions that the commands use.
 
     `asked` says whether anybody ever asked anything of the stream. `history` are its kept records, and `kept` the kept
-    batches, oldest first. `in_force` is the Commit that the job resumes from, and `published`
-    the newest batch that each sink is known to show.
+    batches, oldest first. `in_force` is the Commit that the job resumes from, `waits` what waits in the state of its
+    steps, and `published` the newest batch that each sink is known to show.
     """
 
     job: str
@@ -104,6 +105,7 @@ class Reading:
     history: Sequence[tuple[int, Stream]] = ()
     kept: Sequence[KeptCheckpoint] = ()
     in_force: Commit | None = None
+    waits: Sequence[StepWaits] = ()
     published: Mapping[str, int] = field(default_factory=dict)
     saves: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[str] = ()

@@ -15,12 +15,15 @@ from typing import Any, ClassVar, TypeVar
 
 import structlog
 
+from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.roots import control_store, is_there, job_log, reports_folder
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import load_settings
 from penstock.errors import PenstockError
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.runtime.inspect.job_status import kept_checkpoints, read_status
+from penstock.runtime.inspect.open_windows import StepWaits, what_waits
 from penstock.runtime.process.project import Project
 from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Stream
@@ -39,6 +42,8 @@ _TAIL = 8
 """Batches that are read of each job for the page of all streams, whatever its log keeps."""
 NEWEST = 200
 """Batches that are read for the page of one job."""
+_WINDOWS, _ENTRIES = 5, 100_000
+"""How many open windows of a step a page lists, and how many rows of windows its state may have for that."""
 _FRESH = 1.0
 _SHARE = 5.0  # times the duration of a read: repeated reads take a sixth of a processor at most
 Read = TypeVar("Read")
@@ -137,6 +142,7 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
     known = kept_checkpoints(settings, job, newest=newest)
     kept, recovered = known if known is not None else ([], None)
     status = read_status(settings, job, clock, recovered=recovered)
+    in_force = recovered.commit if recovered is not None else None
     stream, asked, supervised, changes = Stream(), False, False, list[tuple[int, Stream]]()
     if is_there(settings.root):
         control = StreamControl(settings.root, job, clock)
@@ -155,9 +161,24 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             limits=settings.limits.of_batches,
             history=changes,
             kept=kept,
-            in_force=recovered.commit if recovered is not None else None,
+            in_force=in_force,
+            waits=_waits(settings.root / job / "state", in_force) if history and in_force is not None else (),
             published=recovered.known if recovered is not None else {},
             saves=recovered.saves.batches if recovered is not None else {},
             problems=[str(problem) for problem in recovered.problems] if recovered is not None else [],
         )
     )
+
+
+def _waits(state: CheckpointFolder, commit: Commit) -> tuple[StepWaits, ...]:
+    """Return what waits in the state of each step; a step whose state cannot be read says why, and others are shown."""
+    return tuple(_waits_in(state, commit, step) for step in sorted(commit.state))
+
+
+def _waits_in(state: CheckpointFolder, commit: Commit, step: str) -> StepWaits:
+    try:
+        return what_waits(state, commit, step, most=_WINDOWS, entries=_ENTRIES)
+    except Exception as why:  # noqa: BLE001 - as for a whole job
+        if not isinstance(why, PenstockError | OSError):
+            log.warning("ui.state_not_read", step=step, reason=f"{type(why).__name__}: {why}")
+        return StepWaits(step=step, windows=(), trouble=Trouble.of(why).what)

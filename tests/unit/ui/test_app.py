@@ -6,21 +6,39 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from fastapi import Depends, HTTPException
+from join_disk import JoinDisk
 from project_samples import JOB, job_toml, make_project
+from slice_disk import SliceDisk
 from ui_site import NOW, SECOND, Site, ask, read, words_of
+from window_samples import rows_of_branch
 
+from penstock import agg
 from penstock.checkpoint.log.entries import ManifestRef, StagedFile
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.graph.windows import TimeWindow
+from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.protocol import TIME
+from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.rates.limits import Limits
 from penstock.supervise.stream import Phase, Wish
 from penstock.ui import app as app_module
+from penstock.ui import reading
 from penstock.ui.app import pages
 from penstock.ui.reading import Remembered
 from penstock.ui.rendering import CHART_JS
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 CSS = Path(app_module.__file__).with_name("static") / "penstock.css"
+
+
+def slices_of(spec, times):
+    """Return what a task sends of rows of one key."""
+    ones = pa.array([1] * len(times), pa.int64())
+    table = pa.table({"k": ones, "h": ones, TIME: pa.array(times, pa.int64())})
+    return preaggregate(rows_of_branch(table, ["k"], {}), (), plan=spec.plan, window=spec.window)
 
 
 @pytest.fixture
@@ -79,6 +97,26 @@ def test_the_page_of_a_job_says_it_all(full):
                  "12 ms", "minutely 2023-11-14 22:12:15Z", "▲ failed, quarantine", "v_is_positive", "4.0 KiB",
                  "A batch reads at most 7,000 rows of each source, set by penstock limits", "penstock restart orders --from batch=2"):  # fmt: skip
         assert phrase in text, phrase
+
+
+def test_the_page_of_a_job_lists_open_windows_and_rows_that_wait(site, tmp_path, monkeypatch):
+    """Issue 20.8: the largest windows of a step, what a join holds, and of a step that cannot be read why."""
+    folder = site.root / "checkpoints" / "orders" / "state"
+    folder.mkdir(parents=True)
+    plan, window = AggregatePlan.build({"n": agg.count()}, {"n": None}), TimeWindow(size=60 * SECOND, every=60 * SECOND)
+    windows = SliceDisk(WindowStep(window=window, plan=plan, keys=pa.schema([("k", pa.int64())])), LocalFolder(folder))
+    windows.batch([slices_of(windows.work, [NOW, NOW + SECOND, NOW + 90 * SECOND])], late=0, close=0)
+    join = JoinDisk((0, 10), "left", folder)
+    join.batch([[("a", 20, 0), ("b", 21, 1)], [("a", 22, 2)]], late=0, close=0)
+    refs = {"w": windows.ref, "j": join.refs[0], "gone": {"path": "m", "size": 1, "checksum": "x"}}
+    site.batches(1, state={step: {"0": ManifestRef(**ref)} for step, ref in refs.items()}, watermarks_out={"w": NOW})
+    text = site.text("/jobs/orders")
+    assert "gone the state cannot be read: " in text
+    assert "j waiting for a match: 1 3 w 2023-11-14 22:13:00Z 2023-11-14 22:14:00Z 2 w" in text
+    assert "2023-11-14 22:14:00Z 2023-11-14 22:15:00Z 1" in text
+    monkeypatch.setattr(reading, "_ENTRIES", 1)
+    assert "w too many windows for this page: penstock status orders --watermarks" in site.text("/jobs/orders")
+    assert "too many windows" not in site.text("/")
 
 
 def test_the_page_of_a_job_says_how_many_cores_it_needs(site):

@@ -5,6 +5,7 @@ Read from the checkpoint alone, as `state_reader` does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +29,11 @@ from penstock.state.parts import PARTS, Merge, Part
 from penstock.state.reader import StateReader
 from penstock.state.row_layout import GROUP
 
-__all__ = ["HeldRows", "OpenWindow", "held_rows", "largest_windows", "open_windows"]
+__all__ = ["HeldRows", "OpenWindow", "StepWaits", "held_rows", "largest_windows", "open_windows", "what_waits"]
 
 _MOST_ENDS = 1_000_000
+_WINDOWS = frozenset({SLICES, PANES, SESSIONS})
+"""Parts of the state that only steps with windows have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,39 +62,84 @@ class HeldRows:
     waiting: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWaits:
+    """What waits in the state of one step: its largest open windows, or without windows the rows that it holds.
+
+    `windows` is None where there are too many to look at. `trouble` says why the state cannot be read.
+    """
+
+    step: str
+    windows: tuple[OpenWindow, ...] | None
+    held: HeldRows | None = None
+    trouble: str | None = None
+
+
 def open_windows(root: CheckpointFolder, commit: Commit, most: int) -> list[OpenWindow]:
     """Return the largest open windows of all window steps, `most` of each; `root` is the folder of the job's state.
 
     Of windows with early panes that are discarding, only the rows since the newest pane are known.
     Raises what reading state raises.
     """
-    windows: list[OpenWindow] = []
-    for step in sorted(commit.state):
-        slices: list[tuple[Ints, Ints]] = []
-        values: list[tuple[Ints, Ints]] = []
-        sessions: list[OpenWindow] = []
-        window: TimeWindow | None = None
-        for reader, _ in readers(root, step, commit):
-            if SESSIONS in reader.manifest.chains:
-                sessions = _largest([*sessions, *_open_sessions(step, reader, most)], most)
-            named = window_in(str(reader.facts.get(LAYOUT, "")))
-            if named is None:
-                continue
-            window = named
-            slices += [(integers(table, GROUP), integers(table, ROWS)) for table in reader.scan(SLICES)]
-            if with_values(reader.stored(PANES)):
-                part = Part(name=PANES, identity=reader.manifest.keys, merge=Merge.LATEST)
-                live = live_rows(reader, PANES, {PANES: part})
-                values += [(integers(table, GROUP), integers(table, ROWS)) for table in live]
-        closed_to = commit.watermarks_in.get(step, commit.watermarks_out.get(step))
-        windows += sessions
-        if window is not None and slices:
-            starts, rows = (np.concatenate(column) for column in zip(*slices, strict=True))
-            windows += largest_windows(step, window, starts, rows, closed_to, most)
-        elif window is not None and values:
-            ends, rows = (np.concatenate(column) for column in zip(*values, strict=True))
-            windows += _largest_values(step, window, ends, rows, closed_to, most)
-    return windows
+    return [
+        window for step in sorted(commit.state) for window in _open_of(step, _opened(root, commit, step), commit, most)
+    ]
+
+
+def what_waits(root: CheckpointFolder, commit: Commit, step: str, *, most: int, entries: int) -> StepWaits:
+    """Return what waits in the state of a step, for those who look often.
+
+    Args:
+        root: The folder of the job's state.
+        commit: The Commit that names the state.
+        step: The step.
+        most: How many open windows are listed.
+        entries: How many rows the parts of its state with windows have at most, for windows to be listed.
+
+    Raises what reading state raises.
+    """
+    opened = _opened(root, commit, step)
+    if not _has_windows(opened):
+        return StepWaits(step=step, windows=(), held=_held(step, opened))
+    if sum(run.rows for reader in opened for part in _WINDOWS for run in reader.manifest.chain(part)) > entries:
+        return StepWaits(step=step, windows=None)
+    return StepWaits(step=step, windows=tuple(_open_of(step, opened, commit, most)))
+
+
+def _opened(root: CheckpointFolder, commit: Commit, step: str) -> list[StateReader]:
+    return [reader for reader, _ in readers(root, step, commit)]
+
+
+def _has_windows(opened: Sequence[StateReader]) -> bool:
+    return any(_WINDOWS & {*reader.manifest.chains} for reader in opened)
+
+
+def _open_of(step: str, opened: Sequence[StateReader], commit: Commit, most: int) -> list[OpenWindow]:
+    """Return the largest open windows of a step, given what reads its partitions."""
+    slices: list[tuple[Ints, Ints]] = []
+    values: list[tuple[Ints, Ints]] = []
+    sessions: list[OpenWindow] = []
+    window: TimeWindow | None = None
+    for reader in opened:
+        if SESSIONS in reader.manifest.chains:
+            sessions = _largest([*sessions, *_open_sessions(step, reader, most)], most)
+        named = window_in(str(reader.facts.get(LAYOUT, "")))
+        if named is None:
+            continue
+        window = named
+        slices += [(integers(table, GROUP), integers(table, ROWS)) for table in reader.scan(SLICES)]
+        if with_values(reader.stored(PANES)):
+            part = Part(name=PANES, identity=reader.manifest.keys, merge=Merge.LATEST)
+            live = live_rows(reader, PANES, {PANES: part})
+            values += [(integers(table, GROUP), integers(table, ROWS)) for table in live]
+    closed_to = commit.watermarks_in.get(step, commit.watermarks_out.get(step))
+    if window is not None and slices:
+        starts, rows = (np.concatenate(column) for column in zip(*slices, strict=True))
+        return sessions + largest_windows(step, window, starts, rows, closed_to, most)
+    if window is not None and values:
+        ends, rows = (np.concatenate(column) for column in zip(*values, strict=True))
+        return sessions + _largest_values(step, window, ends, rows, closed_to, most)
+    return sessions
 
 
 def _largest_values(
@@ -153,11 +201,12 @@ def largest_windows(
 
 def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:
     """Return what the other steps hold, those with the most rows first."""
-    held = []
-    for step in sorted(commit.state):
-        manifests = [reader.manifest for reader, _ in readers(root, step, commit)]
-        if not any({SLICES, PANES, SESSIONS} & {*manifest.chains} for manifest in manifests):
-            waiting = sum(run.rows for manifest in manifests for part in WAITING for run in manifest.chain(part))
-            rows = sum(manifest.rows for manifest in manifests) - waiting
-            held.append(HeldRows(step=step, rows=rows, waiting=waiting))
+    opened = ((step, _opened(root, commit, step)) for step in sorted(commit.state))
+    held = [_held(step, readers_of) for step, readers_of in opened if not _has_windows(readers_of)]
     return sorted(held, key=lambda of: -of.rows)
+
+
+def _held(step: str, opened: Sequence[StateReader]) -> HeldRows:
+    manifests = [reader.manifest for reader in opened]
+    waiting = sum(run.rows for manifest in manifests for part in WAITING for run in manifest.chain(part))
+    return HeldRows(step=step, rows=sum(manifest.rows for manifest in manifests) - waiting, waiting=waiting)

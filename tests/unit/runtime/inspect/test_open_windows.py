@@ -19,7 +19,7 @@ from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import TIME
 from penstock.operators.windows.slices import slice_starts
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
-from penstock.runtime.inspect.open_windows import held_rows, largest_windows, open_windows
+from penstock.runtime.inspect.open_windows import held_rows, largest_windows, open_windows, what_waits
 from penstock.windows import Session, drop_late
 from tests.support.join_disk import JoinDisk
 from tests.support.session_disk import SessionDisk
@@ -63,6 +63,31 @@ def test_rows_that_wait_for_a_match_are_counted_apart(tmp_path: Path) -> None:
         state = {"j": {str(n): ManifestRef(**ref) for n, ref in enumerate(disk.refs) if ref is not None}}
         (held,) = held_rows(LocalFolder(tmp_path / how), Commit.model_construct(state=state))
         assert (held.step, held.rows, held.waiting) == ("j", 6, waiting)
+
+
+def test_a_page_looks_at_windows_where_there_are_few(tmp_path: Path) -> None:
+    """What the command lists, or nothing where a step has more rows of windows in its files than the page may read."""
+    window = TimeWindow(size=10, every=10, allowed_lateness=0)
+    plan = AggregatePlan.build({"n": agg.count()}, {"n": None})
+    disk = SliceDisk(WindowStep(window=window, plan=plan, keys=pa.schema([("k", pa.int64())])), LocalFolder(tmp_path))
+    disk.batch([delta(disk.work, [1, 2, 11])], late=0, close=0)
+    folder, commit = LocalFolder(tmp_path), committed(disk, 0)
+    waits = what_waits(folder, commit, "w", most=1, entries=2)
+    assert waits.windows == tuple(open_windows(folder, commit, 1))
+    assert [(window.start, window.rows) for window in waits.windows or ()] == [(0, 2)]
+    assert what_waits(folder, commit, "w", most=1, entries=1).windows is None
+
+
+def test_a_page_counts_what_joins_hold(tmp_path: Path) -> None:
+    """As the command does, however many rows these are: the manifests have their number."""
+    disk = JoinDisk((0, 10), "left", tmp_path)
+    disk.batch([[("a", 20, 0), ("b", 21, 1)], [("a", 22, 2)]], late=0, close=0)
+    (ref,) = disk.refs
+    assert ref is not None
+    commit = Commit.model_construct(state={"j": {"0": ManifestRef(**ref)}})
+    waits = what_waits(LocalFolder(tmp_path), commit, "j", most=1, entries=0)
+    assert waits.windows == ()
+    assert [waits.held] == held_rows(LocalFolder(tmp_path), commit)
 
 
 @pytest.mark.parametrize(
