@@ -99,9 +99,9 @@ def count_distinct(expression: str) -> Aggregate:
 
 
 def approx_count_distinct(expression: str) -> Aggregate:
-    """Count the different values, exactly up to 1,023 of them and more within about 3%; a bigint.
+    """Count the different values, exactly up to 1,024 of them and more within about 3%; a bigint.
 
-    The state keeps up to 1,024 hashes of each window.
+    The state keeps a theta sketch of each window, at most 8 KiB, in the bytes that Apache DataSketches writes.
     """
     return Aggregate(AggregateKind.APPROX_COUNT_DISTINCT, expression)
 

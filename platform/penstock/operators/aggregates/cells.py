@@ -38,6 +38,7 @@ __all__ = [
     "doubles_of",
     "valid_mask",
     "values_of",
+    "without_nulls",
 ]
 
 Doubles = npt.NDArray[np.float64]
@@ -114,6 +115,12 @@ def valid_mask(array: pa.Array) -> Bools | None:
         return None
     mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
+
+
+def without_nulls(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
+    """Return the values of a column that are not null, and of each its group."""
+    valid = valid_mask(column)
+    return (column, ids) if valid is None else (column.filter(pa.array(valid)), ids[valid])
 
 
 def values_of(array: pa.Array, fill: object = 0) -> npt.NDArray[np.generic]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.errors import NotAnInverse, UnfitValue, UserFunctionError, WrongOutput, WrongWindowOutput
 from penstock.graph.aggregates import CustomFunctions
 from penstock.graph.source_location import line_of
-from penstock.operators.aggregates.cells import Cell, Column, Partials, Rows, as_arrow, valid_mask
+from penstock.operators.aggregates.cells import Cell, Column, Partials, Rows, as_arrow, without_nulls
 from penstock.operators.columns import ddl_schema
 from penstock.operators.debug_mode import alike, is_debugging
 from penstock.operators.functions.output_columns import typed_column
@@ -56,10 +56,7 @@ class Custom(Cell):
 
     def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Add the values of each group that are not null."""
-        column = self.read(rows)
-        valid = valid_mask(column)
-        if valid is not None:
-            column, ids = column.filter(pa.array(valid)), ids[valid]
+        column, ids = without_nulls(self.read(rows), ids)
         states: list[Any] = [None] * groups
         add = self.functions.add
         for group, value in zip(ids.tolist(), _plain(column, str(self.input), self.what), strict=True):

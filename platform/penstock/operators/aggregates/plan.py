@@ -30,14 +30,8 @@ from penstock.operators.aggregates.edges import Edge, EdgeInput
 from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.items import Items, TopItems, all_nullable, values_of_items
 from penstock.operators.aggregates.naming import PARTS, cell_of, partial_name, plain_sql
-from penstock.operators.aggregates.tallies import (
-    Buckets,
-    LeastHashes,
-    Tally,
-    count_of_hashes,
-    count_of_tally,
-    quantile,
-)
+from penstock.operators.aggregates.tallies import Buckets, Tally, count_of_tally, quantile
+from penstock.operators.aggregates.theta import ThetaSketches, count_of_sketches
 from penstock.operators.columns import column_array
 from penstock.state.keys import Ints
 
@@ -58,7 +52,7 @@ _CELLS: Mapping[str, Callable[[tuple[str, ...], str, pa.DataType], Cell]] = {
     "max": partial(Extreme, greatest=True),
     "moments": Moments,
     "count_distinct": Tally,
-    "approx_count_distinct": LeastHashes,
+    "approx_count_distinct": ThetaSketches,
     "approx_quantile": Buckets,
 }
 
@@ -69,7 +63,7 @@ _OF_ONE: Mapping[AggregateKind, Callable[[Column], pa.Array]] = {
         (AggregateKind.COUNT, AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST), as_arrow
     ),
     AggregateKind.COUNT_DISTINCT: count_of_tally,
-    AggregateKind.APPROX_COUNT_DISTINCT: count_of_hashes,
+    AggregateKind.APPROX_COUNT_DISTINCT: count_of_sketches,
 }
 """How a result is computed from one partial."""
 

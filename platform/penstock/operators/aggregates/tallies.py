@@ -11,20 +11,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.aggregates.cells import Cell, Column, Doubles, Partials, Rows, as_arrow, doubles_of, values_of
-from penstock.state.hashing import can_hash, hash_columns, normalise
+from penstock.operators.aggregates.cells import (
+    Cell,
+    Column,
+    Doubles,
+    Partials,
+    Rows,
+    as_arrow,
+    doubles_of,
+    values_of,
+    without_nulls,
+)
+from penstock.state.hashing import normalise
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["ERROR", "LEAST_HASHES", "Buckets", "LeastHashes", "Tally", "count_of_hashes", "count_of_tally", "quantile"]
+__all__ = ["ERROR", "Buckets", "Tally", "count_of_tally", "quantile"]
 
 ERROR = 0.01
 """The most by which a quantile is wrong, as a share of it."""
-LEAST_HASHES = 1024
-"""How many hashes `approx_count_distinct` keeps: fewer values are counted exactly, others within about 3%."""
 _LOG = np.log((1 + ERROR) / (1 - ERROR))
 _SHIFT = 40_000
 """More than the number of any bucket of doubles: the logarithm of the least is -745."""
@@ -45,7 +52,7 @@ class Tally(Cell):
     def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Count the values of each group."""
         column = self.read(rows)
-        values, ids = _without_nulls(column, ids)
+        values, ids = without_nulls(column, ids)
         return {self.columns[0]: self._lists(self.counted(values), np.ones(len(ids), dtype=np.int64), ids, groups)}
 
     def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
@@ -86,46 +93,9 @@ class Buckets(Tally):
         return pa.array(np.where(np.isnan(numbers), _NAN, buckets).astype(np.int32))
 
 
-@dataclass(frozen=True, slots=True)
-class LeastHashes(Cell):
-    """The least hashes of the different values of a group, up to LEAST_HASHES.
-
-    Bar-Yossef et al., "Counting distinct elements in a data stream" (RANDOM 2002). They are the same in whatever order
-    rows come and partials merge.
-    """
-
-    @property
-    def fields(self) -> tuple[pa.Field, ...]:
-        """Return one list of hashes."""
-        return (pa.field(self.columns[0], pa.list_(pa.int64())),)
-
-    def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
-        """Hash the values of each group."""
-        values, ids = _without_nulls(self.read(rows), ids)
-        hashed = normalise(values) if can_hash(values.type) else values.cast(pa.string())
-        return {self.columns[0]: _least(hash_columns([hashed], len(values)), ids, groups)}
-
-    def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
-        """Keep the least hashes of all partials of a group."""
-        hashes, parents = _flattened(partials[self.columns[0]])
-        return {self.columns[0]: _least(hashes.to_numpy(), ids[parents], groups)}
-
-
 def count_of_tally(tallies: Column) -> pa.Array:
     """Return how many different values there are."""
     return pc.list_value_length(tallies).fill_null(0).cast(pa.int64())
-
-
-def count_of_hashes(hashes: Column) -> pa.Array:
-    """Return about how many different values have these least hashes."""
-    lists = as_arrow(hashes)
-    counts: Ints = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
-    items, parents = _flattened(lists)
-    highest = np.zeros(len(lists), dtype=np.uint64)
-    np.maximum.at(highest, parents, _unsigned(items.to_numpy()))
-    full = counts == LEAST_HASHES
-    share = np.where(full, (highest.astype(np.float64) + 1) / 2.0**64, 1.0)
-    return pa.array(np.where(full, np.round((LEAST_HASHES - 1) / share).astype(np.int64), counts))
 
 
 def quantile(buckets: Column, share: float) -> pa.Array:
@@ -176,13 +146,6 @@ def _coded(values: pa.Array) -> tuple[pa.Array, Ints]:
     return coded.dictionary.take(pa.array(order)), rank[values_of(coded.indices)]
 
 
-def _without_nulls(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
-    if not column.null_count:
-        return column, ids
-    valid = column.is_valid()
-    return column.filter(valid), ids[valid.to_numpy(zero_copy_only=False)]
-
-
 def _flattened(lists: Column) -> tuple[pa.Array, Ints]:
     """Return the items of lists, and for each the number of its list."""
     column = as_arrow(lists)
@@ -192,19 +155,3 @@ def _flattened(lists: Column) -> tuple[pa.Array, Ints]:
 def _offsets(owners: Ints, groups: int) -> pa.Array:
     """Return where the lists of so many groups begin and end; `owners` ascend."""
     return pa.array(np.searchsorted(owners, np.arange(groups + 1)).astype(np.int32))
-
-
-def _least(hashes: Ints, ids: Ints, groups: int) -> pa.Array:
-    unsigned = _unsigned(hashes)
-    order = np.lexsort((unsigned, ids))
-    unsigned, owners = unsigned[order], ids[order]
-    new = np.ones(len(owners), dtype=np.bool_)
-    new[1:] = (owners[1:] != owners[:-1]) | (unsigned[1:] != unsigned[:-1])
-    unsigned, owners = unsigned[new], owners[new]
-    within = np.arange(len(owners)) - np.searchsorted(owners, owners)
-    kept = within < LEAST_HASHES
-    return pa.ListArray.from_arrays(_offsets(owners[kept], groups), pa.array(unsigned[kept].view(np.int64)))
-
-
-def _unsigned(hashes: Ints) -> npt.NDArray[np.uint64]:
-    return np.ascontiguousarray(hashes).view(np.uint64)

@@ -35,7 +35,8 @@ from penstock.operators.aggregates.naming import (
     partial_name,
     shared_places,
 )
-from penstock.operators.aggregates.tallies import LeastHashes, Tally
+from penstock.operators.aggregates.tallies import Tally
+from penstock.operators.aggregates.theta import ThetaSketches
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
 from penstock.operators.windows.partials import FROM, NEW_ROWS, SLICE_START, WINDOW_END
@@ -199,7 +200,7 @@ class StoredPartials:
         for cell in self.layout.plan.cells:
             if wanted.name not in [f.name for f in cell.fields]:
                 continue
-            if isinstance(cell, Custom | Extreme | Items | LeastHashes | Tally):
+            if isinstance(cell, Custom | Extreme | Items | Tally | ThetaSketches):
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
                 if wanted.name in [edge.column for edge in cell.inputs]:

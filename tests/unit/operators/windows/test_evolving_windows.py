@@ -326,13 +326,17 @@ def test_an_aggregate_counts_the_rows_since_it_was_added_last(history) -> None:
     run(*history)
 
 
-@pytest.mark.parametrize("kind", [AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [(AggregateKind.COUNT_DISTINCT, "{}"), (AggregateKind.APPROX_COUNT_DISTINCT, "{} in theta sketches")],
+    ids=["exact", "about"],
+)
 @pytest.mark.parametrize(
     ("was", "now"),
     [(pa.int32(), pa.int64()), (pa.int64(), pa.string()), (pa.float64(), pa.decimal128(10, 2))],
     ids=["wider", "text", "decimal"],
 )
-def test_values_of_another_type_are_refused(kind, was, now) -> None:
+def test_values_of_another_type_are_refused(kind, form, was, now) -> None:
     """3.3: the hash of a number depends on its type, so a value of both types would count twice."""
     before, after = (
         WindowStepWork(
@@ -343,8 +347,21 @@ def test_values_of_another_type_are_refused(kind, was, now) -> None:
         for of in (was, now)
     )
     evolution = after.evolved(before.layout_name, KEYS.names, before.layout.schema)
-    assert evolution.refused == (f"{kind.value}(v) counted values of {was}, and is to count those of {now}",)
+    assert evolution.refused == (
+        f"{kind.value}(v) counted values of {form.format(was)}, and is to count those of {form.format(now)}",
+    )
     assert before.evolved(before.layout_name, KEYS.names, before.layout.schema) == Evolution()
     less = WindowStepWork(window=TUMBLING, plan=AggregatePlan.build({"n": agg.count()}, {}), keys=KEYS)
     assert after.evolved(less.layout_name, KEYS.names, less.layout.schema).refused == ()
     assert less.evolved(after.layout_name, KEYS.names, after.layout.schema).refused == ()
+
+
+def test_lists_of_hashes_are_refused() -> None:
+    """Decision 185: sketches were lists of hashes, of which no theta sketch can be made."""
+    plan = AggregatePlan.build({"n": agg.count(), "x": agg.approx_count_distinct("v")}, {"x": pa.int64()})
+    work = WindowStepWork(window=TUMBLING, plan=plan, keys=KEYS)
+    before = work.layout_name.replace(" in theta sketches", "")
+    assert before != work.layout_name
+    assert work.evolved(before, KEYS.names, work.layout.schema).refused == (
+        "approx_count_distinct(v) counted values of int64, and is to count those of int64 in theta sketches",
+    )
