@@ -53,6 +53,7 @@ class SessionDisk(StepDisk):
     ) -> None:
         super().__init__("s", root, partitions=partitions, hashes=hashes)
         self._keys, self._retracts = keys, retracts
+        self._before: int | None = None
         self.become(window, aggregates)
 
     def become(self, window: SessionWindow, aggregates: Mapping[str, Aggregate]) -> None:
@@ -85,9 +86,11 @@ class SessionDisk(StepDisk):
         The zero time is 0, and `time` the batch time, by default the number of the batch.
         """
         made = Made()
+        time, before = self.batches if time is None else time, self._before
         facts = StepFacts(
             batch=self.batches,
-            time=self.batches if time is None else time,
+            time=time,
+            before=before,
             watermark=close,
             late=late,
             judged=judged,
@@ -109,6 +112,7 @@ class SessionDisk(StepDisk):
                 case Due():
                     made.due = sooner(made.due, piece.watermark)
                     made.due_time = sooner(made.due_time, piece.time)
+        self._before = time
         return made
 
     def sessions(self) -> list[dict[str, Any]]:

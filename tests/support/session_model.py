@@ -78,6 +78,13 @@ class SessionModel:
     key: Callable[[dict[str, Any]], Any] = lambda row: row["k"]
     held: list[ModelSession] = field(default_factory=list)
 
+    def become(self, every: int | None, time: int) -> None:
+        """Emit at multiples of another period from now on, `time` being the last batch: what waits, at the next one."""
+        self.every = every
+        for session in self.held:
+            if session.since is not None:
+                session.since = max(session.since, time + 1)
+
     def batch(self, rows: Sequence[dict[str, Any]], *, late: int | None, close: int | None, time: int = 0) -> ModelMade:
         """Take a batch in order of arrival: what lateness has passed closes, rows merge, what is due closes or is early."""
         made = ModelMade()

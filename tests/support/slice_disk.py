@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,17 @@ class SliceDisk(StepDisk):
         return self.state()
 
     def batch(
-        self, deltas: Sequence[pa.Table], *, late: int | None, close: int | None, time: int | None = None
+        self,
+        deltas: Sequence[pa.Table],
+        *,
+        late: int | None,
+        close: int | None,
+        time: int | None = None,
+        before: int | None = None,
     ) -> Batch:
         """Run a batch, and write what it changed; its time is its number, unless given."""
         pieces, due, rows = [], Due(None), 0
-        facts = self.facts(late, close, time).of_step("w")
+        facts = replace(self.facts(late, close, time).of_step("w"), before=before)
         for made in self.worked(0, [[sent(delta) for delta in deltas]], facts):
             match made:
                 case Emit():

@@ -149,6 +149,11 @@ class StepSpec(ABC):
         return False
 
     @property
+    def early_every(self) -> int | None:
+        """Return the period of batch time, in microseconds, at whose multiples it emits what waits; None for never."""
+        return None
+
+    @property
     def revises(self) -> Accumulation | None:
         """Return the content of rows that revise others that the step has emitted, None where it never revises."""
         return None

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-__all__ = ["AsFastAsPossible", "FixedInterval", "Tick", "Trigger"]
+__all__ = ["AsFastAsPossible", "FixedInterval", "Tick", "Trigger", "multiple_from"]
+
+
+def multiple_from(time: int, every: int, zero: int) -> int:
+    """Return the first multiple of `every`, counted from `zero`, that is not before a batch time.
+
+    >>> multiple_from(11, 5, zero=0), multiple_from(15, 5, zero=0), multiple_from(15, 5, zero=1)
+    (15, 15, 16)
+    """
+    return zero - (zero - time) // every * every
 
 
 @dataclass(frozen=True, slots=True)

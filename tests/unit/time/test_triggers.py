@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.runtime.driver.next_batch import TickClock
 from penstock.time.clock import ManualClock
-from penstock.time.triggers import AsFastAsPossible, FixedInterval, Tick
+from penstock.time.triggers import AsFastAsPossible, FixedInterval, Tick, multiple_from
 
 
 def test_the_first_batch_comes_one_interval_after_zero() -> None:
@@ -17,6 +17,14 @@ def test_the_first_batch_comes_one_interval_after_zero() -> None:
     assert trigger.zero(37) == 30
     assert trigger.next(30, None, 37) == Tick(40, wait=3)
     assert FixedInterval(10, start=5).zero(37) == 5
+
+
+@given(st.integers(-50, 50), st.integers(1, 20), st.integers(-20, 20))
+def test_a_multiple_is_the_first_that_is_not_before(time: int, every: int, zero: int) -> None:
+    """SEMANTICS 3.2: counted from the zero time, in both directions."""
+    multiple = multiple_from(time, every, zero)
+    assert (multiple - zero) % every == 0
+    assert 0 <= multiple - time < every
 
 
 def test_missed_ticks_are_merged_into_the_newest() -> None:

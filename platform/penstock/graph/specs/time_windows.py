@@ -61,6 +61,11 @@ class WindowSpec(StepSpec):
         return EventTime.OWN
 
     @property
+    def early_every(self) -> int | None:
+        """Return the period of early panes."""
+        return self.window.early_every
+
+    @property
     def revises(self) -> Accumulation | None:
         """Return the content of its panes, None where each window is emitted once."""
         return self.window.accumulation if self.window.has_panes else None

@@ -24,7 +24,7 @@ from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import column_array, integers
 from penstock.operators.functions.key_timeouts import behind
-from penstock.operators.protocol import HASHED, TIME, Emit, StateView, StepFacts
+from penstock.operators.protocol import HASHED, LAYOUT, TIME, Emit, StateView, StepFacts
 from penstock.operators.sessions.session_layout import (
     BOUNDS,
     DEADLINES,
@@ -41,12 +41,14 @@ from penstock.operators.sessions.session_layout import (
 )
 from penstock.operators.sessions.session_rows import END, LATE_ARRIVAL, ROW, START, SURELY_LATE
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
-from penstock.operators.windows.early_panes import multiple_from
+from penstock.operators.windows.early_panes import EVERY
 from penstock.operators.windows.window_rows import late_rows
+from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP, HASH
 from penstock.state.writer import Change
 from penstock.time.arrival import Stand, arrival_order
+from penstock.time.triggers import multiple_from
 
 __all__ = ["SessionBatch"]
 
@@ -70,18 +72,20 @@ class SessionBatch:
     ) -> None:
         self.layout, self.rows, self.facts = layout, rows, facts
         self.early_rows, every = window.early_rows, window.early_every
+        self.early_every = every
         # The multiple of emit_every at which rows of this batch are due.
         self.next_multiple = None if every is None else multiple_from(facts.time, every, facts.zero)
         names, n = layout.keys.names, rows.num_rows
+        self.waiting = self._waiting_anew(state) if layout.early else None
         of_keys = pa.schema([(HASH, pa.int64()), *layout.keys])
         came = rows.select([HASHED, *names]).rename_columns(of_keys.names)
         # How far the clock has come that each of these parts goes by.
         self.clocks = {DEADLINES: facts.watermark, LATENESS: facts.watermark, EARLY: facts.time}
         due = {part: self._due(state, part, of_keys) for part in self.clocks if part in layout.parts}
-        every = pa.concat_tables([came, *due.values()]).combine_chunks()
-        grouping = grouped(every.select(names), integers(every, HASH))
-        self.hashes = integers(every, HASH)[grouping.first]
-        self.keys = every.select(names).take(pa.array(grouping.first))
+        asked = pa.concat_tables([came, *due.values()]).combine_chunks()
+        grouping = grouped(asked.select(names), integers(asked, HASH))
+        self.hashes = integers(asked, HASH)[grouping.first]
+        self.keys = asked.select(names).take(pa.array(grouping.first))
         self.due: dict[str, Bools] = {}
         for part, table in due.items():
             self.due[part] = np.zeros(grouping.groups, dtype=np.bool_)
@@ -95,10 +99,34 @@ class SessionBatch:
     def _due(self, state: StateView, part: str, of_keys: pa.Schema) -> pa.Table:
         """Return the keys that have an entry up to where the part's clock is."""
         mark = self.clocks[part]
-        tables = [] if mark is None else state.scan(part, None, behind(mark))
+        if part == EARLY and self.waiting is not None:
+            tables = [self.waiting.filter(pa.array(integers(self.waiting, GROUP) <= self.facts.time))]
+        else:
+            tables = [] if mark is None else state.scan(part, None, behind(mark))
         return pa.concat_tables(
             [of_keys.empty_table(), *(table.select(of_keys.names).cast(of_keys) for table in tables)]
         )
+
+    def _waiting_anew(self, state: StateView) -> pa.Table | None:
+        """Return the part EARLY where `emit_every` has changed, None where it is as it was.
+
+        It is as where the state is rebuilt: all that waits is due at the first multiple after the batch before.
+        """
+        every = self.early_every
+        if LAYOUT not in state.facts or state.facts.get(EVERY) == every:
+            return None
+        hashes, keys = [np.empty(0, dtype=np.int64)], [self.layout.keys.empty_table()]
+        due = NEVER
+        if every is not None:
+            since = self.facts.time if self.facts.before is None else self.facts.before + 1
+            due = multiple_from(since, every, self.facts.zero)
+            for rows in live_rows(state, SESSIONS, self.layout.parts):
+                waits = rows.filter(pa.array((self.layout.new_rows_of(rows) > 0) & ~self.layout.closed_of(rows)))
+                hashes.append(integers(waits, HASH))
+                keys.append(waits.select(self.layout.keys.names).cast(self.layout.keys))
+        of_rows, table = np.concatenate(hashes), pa.concat_tables(keys).combine_chunks()
+        each = grouped(table, of_rows)
+        return entries(of_rows[each.first], table.take(pa.array(each.first)), np.full(each.groups, due))
 
     def _merge(self) -> None:
         late = _BEGINNING if self.facts.late is None else self.facts.late
@@ -277,8 +305,14 @@ class SessionBatch:
             asked = np.unique(self.spans.owners[waits])
             groups = np.full(len(asked), self.next_multiple, dtype=np.int64)
             append[EARLY] = entries(self.hashes[asked], self.keys.take(pa.array(asked)), groups)
+        replace = {}
+        if self.waiting is not None:
+            later = self.waiting.filter(pa.array(integers(self.waiting, GROUP) > self.facts.time))
+            replace[EARLY] = pa.concat_tables([later, *([append.pop(EARLY)] if EARLY in append else [])])
         # Where no entry was due no floor is written either.
         passed = {part: clock for part, clock in self.clocks.items() if part in self.due and self.due[part].any()}
         return Change(
-            append=append, floors={part: behind(clock) for part, clock in passed.items() if clock is not None}
+            append=append,
+            replace=replace,
+            floors={part: behind(clock) for part, clock in passed.items() if clock is not None},
         )

@@ -62,7 +62,7 @@ from penstock.operators.sessions.session_spans import free_slots, merged_spans
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.applied_windows import AppliedFunction, emitting
 from penstock.operators.windows.arrival_places import ranked_together
-from penstock.operators.windows.early_panes import multiple_from
+from penstock.operators.windows.early_panes import EVERY
 from penstock.operators.windows.stored_partials import GENERATION, StoredPartials
 from penstock.operators.windows.window_rows import LATE_COLUMNS
 from penstock.state.parts import Part
@@ -70,6 +70,7 @@ from penstock.state.reader import Adapters
 from penstock.state.references import batch_of
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH, conform
 from penstock.state.writer import Change
+from penstock.time.triggers import multiple_from
 
 __all__ = ["SessionStep", "bind", "bind_side"]
 
@@ -219,7 +220,8 @@ class SessionStep(WholeRowsStep):
             due_time = multiple_from(moment.time + 1, every, moment.zero)
             groups = np.full(len(waits), due_time, dtype=np.int64)
             append[EARLY] = entries(first_hashes[waits], first_keys.take(pa.array(waits)), groups)
-        return Rebuilt(change=Change(append=append, facts={GENERATION: 0}), due=due, due_time=due_time)
+        facts = {GENERATION: 0, **({EVERY: every} if self.layout.early else {})}
+        return Rebuilt(change=Change(append=append, facts=facts), due=due, due_time=due_time)
 
     # --- what a batch does --------------------------------------------------------------------
 
@@ -237,7 +239,8 @@ class SessionStep(WholeRowsStep):
         yield Tally(batch.counts())
         change = batch.change()
         # A batch that changes nothing writes nothing, unless the code is new: then it says how rows are read.
-        if change.append or change.floors or state.facts.get(LAYOUT, self.layout_name) != self.layout_name:
+        writes = change.append or change.replace or change.floors
+        if writes or state.facts.get(LAYOUT, self.layout_name) != self.layout_name:
             change = replace(change, facts=self._kept(state, facts.batch))
         after = yield change
         assert after is not None
@@ -254,4 +257,5 @@ class SessionStep(WholeRowsStep):
     def _kept(self, state: StateView, batch: int) -> dict[str, Any]:
         """Return the facts that say how what the batch leaves is read."""
         written = (number for name in state.manifest.files() if (number := batch_of(name)) is not None)
-        return self._reads(state.facts).facts(batch, min(written, default=batch))
+        early = {EVERY: self.side.window.early_every} if self.layout.early else {}
+        return {**self._reads(state.facts).facts(batch, min(written, default=batch)), **early}

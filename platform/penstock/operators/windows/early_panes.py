@@ -36,22 +36,14 @@ from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import GROUP
 from penstock.state.writer import Change
 from penstock.time.clock import END_OF_TIME
+from penstock.time.triggers import multiple_from
 
-__all__ = ["DUE", "EVERY", "EarlyBatch", "floors_of", "multiple_from"]
+__all__ = ["DUE", "EVERY", "EarlyBatch", "floors_of"]
 
 EVERY, DUE = "emit_every", "early_due"
 """The facts with the period of `emit_every`, which has the part WAITING, and with its multiple that is due next."""
 PIECE_ROWS = 262_144
 """How many keys and windows are emitted at once, at most about."""
-
-
-def multiple_from(time: int, every: int, zero: int) -> int:
-    """Return the first multiple of `every`, counted from `zero`, that is not before a batch time.
-
-    >>> multiple_from(11, 5, zero=0), multiple_from(15, 5, zero=0), multiple_from(15, 5, zero=1)
-    (15, 15, 16)
-    """
-    return zero - (zero - time) // every * every
 
 
 def floors_of(closed_to: int | None, spec: WindowStep) -> dict[str, int]:
@@ -84,11 +76,14 @@ class EarlyBatch:
         self.due: int | None = None
         self._unlisted: list[pa.Table] = []
         """The keys and windows with new rows that WAITING lacks: those of a job that had no `emit_every`."""
-        if every is not None and self.state.facts.get(EVERY) is None:
-            self._unlisted = self._with_new_rows()
-            self.due = self.next_multiple if self._unlisted else None
-        elif every is not None:
-            self.due = self.state.facts.get(DUE)
+        if every is not None:
+            was, self.due = self.state.facts.get(EVERY), self.state.facts.get(DUE)
+            if was is None:
+                self._unlisted = self._with_new_rows()
+            if self._unlisted or (self.due is not None and was != every):
+                # As where the state is rebuilt: the first multiple after the batch before.
+                since = time if self.facts.before is None else self.facts.before + 1
+                self.due = multiple_from(since, every, self.facts.zero)
         self.flushes = self.due is not None and self.due <= time
 
     def run(self, deltas: Iterable[pa.Table]) -> Iterator[pa.Table | Tally | Due | Change]:

@@ -13,7 +13,7 @@ from penstock.operators.aggregates.naming import PARTIALS
 from penstock.operators.columns import integers
 from penstock.operators.protocol import HASHED, MAIN, Due, Rebuilt, StateView, StepFacts, Tally
 from penstock.operators.schema_evolution import Evolution
-from penstock.operators.windows.early_panes import DUE, EVERY, EarlyBatch, floors_of, multiple_from
+from penstock.operators.windows.early_panes import DUE, EVERY, EarlyBatch, floors_of
 from penstock.operators.windows.pane_store import WAITING, PaneStore, newest
 from penstock.operators.windows.panes import PANE_FIELDS
 from penstock.operators.windows.partials import NEW_ROWS, WINDOW_END
@@ -27,6 +27,7 @@ from penstock.state.parts import Part
 from penstock.state.reader import Adapters
 from penstock.state.row_layout import GROUP, HASH, conform
 from penstock.state.writer import Change
+from penstock.time.triggers import multiple_from
 
 __all__ = ["EarlyWindowStep"]
 

@@ -25,7 +25,7 @@ from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.sources.backlog import Ends, Waiting, clamp
 from penstock.sources.base import Span
 from penstock.time.clock import Clock
-from penstock.time.triggers import Trigger
+from penstock.time.triggers import Trigger, multiple_from
 
 __all__ = [
     "DRAIN",
@@ -114,7 +114,8 @@ def next_batch(
     ending = False
     ended = {name for name, r in ranges.items() if engine.source(name).ended(r["end"])}
     going = [name for name in ranges if name not in ended and not _has_ended(commit, name)]
-    by_time = bool(going) and target is None and _due_by_time(graph, commit, tick.time, trigger)
+    timed = None if target is not None or not going else commit
+    by_time = timed is not None and _due_by_time(graph, timed, tick.time, trigger, zero, since)
     # A source has ended and no Commit says so yet: that is due as well.
     due = _due(graph, commit, tick.time, since, ranges, waits=bool(ahead)) or any(
         not _has_ended(commit, name) for name in ended
@@ -154,12 +155,9 @@ def next_batch(
 
 def _backlogs(engine: Engine, commit: Commit | None) -> dict[str, Mapping[str, Waiting]]:
     """Return what waits in each source that has not ended."""
-    backlogs: dict[str, Mapping[str, Waiting]] = {}
-    for node in engine.graph.sources:
-        known = _progress(commit, node.name)
-        if known is None or not known.ended:
-            backlogs[node.name] = engine.source(node.name).backlog(None if known is None else known.position)
-    return backlogs
+    known = {node.name: _progress(commit, node.name) for node in engine.graph.sources}
+    positions = {name: None if of is None else of.position for name, of in known.items() if of is None or not of.ended}
+    return {name: engine.source(name).backlog(position) for name, position in positions.items()}
 
 
 def _range(
@@ -243,14 +241,19 @@ def _due(
     return False
 
 
-def _due_by_time(graph: JobGraph, commit: Commit | None, time: int, trigger: Trigger) -> bool:
-    """Return whether a timeout or a timer is due by batch time (SEMANTICS 1.4, 7.2, 7.5).
+def _due_by_time(graph: JobGraph, commit: Commit, time: int, trigger: Trigger, zero: int, since: int) -> bool:
+    """Return whether a timeout, a timer or an early pane is due by batch time (SEMANTICS 1.4, 3.2, 7.2, 7.5).
 
     A step that is called for every key in every batch is due at each tick; without ticks, with rows only.
     """
     waits = {step.name for step in graph.steps if step.spec.every_batch and trigger.interval is None}
-    due = commit.due_time if commit is not None else {}
-    return any(at is not None and at <= time and step not in waits for step, at in due.items())
+    due = {step: at for step, at in commit.due_time.items() if at is not None and step not in waits}
+    # A Commit of a driver before this one may be of a job whose panes had another period, or none.
+    timed = graph.steps if commit.time < since else ()
+    for name, every in ((step.name, step.spec.early_every) for step in timed):
+        if every is not None and (name in due or commit.due.get(name) is not None):
+            due[name] = multiple_from(commit.time + 1, every, zero)
+    return any(at <= time for at in due.values())
 
 
 def _is_open(commit: Commit | None) -> bool:
@@ -362,13 +365,8 @@ def rows_of(engine: Engine, offsets: Offsets) -> dict[str, int | None]:
 
 def available(engine: Engine, commit: Commit | None) -> dict[str, Ends]:
     """Return how far each source can be read now, for a run that ends there; each is asked once (SEMANTICS 1.5)."""
-    ends: dict[str, Ends] = {}
-    for source in engine.graph.sources:
-        known = _progress(commit, source.name)
-        if known is None or not known.ended:
-            backlog = engine.source(source.name).backlog(None if known is None else known.position)
-            ends[source.name] = {name: waiting.latest for name, waiting in backlog.items()}
-    return ends
+    waits = _backlogs(engine, commit)
+    return {source: {name: of.latest for name, of in backlog.items()} for source, backlog in waits.items()}
 
 
 @dataclass

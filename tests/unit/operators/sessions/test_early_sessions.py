@@ -141,6 +141,43 @@ def of_model(row: ModelRow) -> tuple[Any, ...]:
     return row.key, row.start, row.end, [r["n"] for r in row.rows], row.pane, row.revision
 
 
+def window_of(lateness: int, every: int | None, rows: int | None, *, discarding: bool) -> SessionWindow:
+    """Return sessions with these early panes and allowed lateness."""
+    window = Session(micros(GAP))
+    window = window.update_late(within=micros(lateness), then=drop_late()) if lateness else window.drop_late()
+    window = window if every is None else window.emit_every(micros(every))
+    window = window if rows is None else window.emit_on(count(rows))
+    return window.discarding() if discarding else window
+
+
+@pytest.mark.parametrize("rescaled", [False, True], ids=["a restart", "other partitions"])
+@pytest.mark.parametrize("was", [PLAIN.emit_every(micros(100)), PLAIN.emit_on(count(9))], ids=["time", "rows only"])
+def test_another_time_reaches_waiting_sessions_at_once(tmp_path: Path, was: SessionWindow, *, rescaled: bool) -> None:
+    """3.2, F51: a restart and other partitions do the same; what waited is due at the next multiple of the new time."""
+    disk = SessionDisk(was, AGGREGATES, tmp_path)
+    disk.batch([rows_at(0, 30)], late=None, close=None, time=3)
+    disk.become(PLAIN.emit_every(micros(5)), AGGREGATES)
+    if rescaled:
+        assert disk.rescale(2, None, time=3).time == 5
+    made = disk.batch([[]], late=None, close=None, time=4)
+    assert (made.closed, made.due_time) == ([], 5)
+    made = disk.batch([[]], late=None, close=None, time=7)
+    assert sorted(map(plain, made.closed)) == [(0, 10, 1, "EARLY", 0), (30, 40, 1, "EARLY", 0)]
+    assert made.due_time is None
+
+
+def test_a_restart_that_gives_up_emit_every_asks_for_no_batch(tmp_path: Path) -> None:
+    """1.4: what waited for its time is emitted by rows, or when it closes."""
+    disk = SessionDisk(PLAIN.emit_every(micros(5)), AGGREGATES, tmp_path)
+    disk.batch([rows_at(0)], late=None, close=None, time=3)
+    disk.become(PLAIN.emit_on(count(2)), AGGREGATES)
+    made = disk.batch([[]], late=None, close=None, time=6)
+    assert (made.closed, made.due_time) == ([], None)
+    assert [plain(row) for row in disk.batch([rows_at(1)], late=None, close=None, time=7).closed] == [
+        (0, 11, 2, "EARLY", 0)
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 2, 8])
 @settings(max_examples=examples(15), deadline=None)
@@ -151,10 +188,6 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
     every = data.draw(st.sampled_from([None, 1, 5]), label="every")
     most = data.draw(st.sampled_from([1, 3] if every is None else [None, 1, 3]), label="rows")
     discarding = data.draw(st.booleans(), label="discarding")
-    window = Session(micros(GAP))
-    window = window.update_late(within=micros(lateness), then=drop_late()) if lateness else window.drop_late()
-    window = window if every is None else window.emit_every(micros(every))
-    window = window if most is None else window.emit_on(count(most))
     model = SessionModel(
         gap=lambda row: GAP,
         lateness=lateness,
@@ -164,7 +197,7 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
     )
     watermark, time, numbered = None, 0, 0
     with tempfile.TemporaryDirectory() as root:
-        window = window.discarding() if discarding else window
+        window = window_of(lateness, every, most, discarding=discarding)
         disk = SessionDisk(window, AGGREGATES, root, partitions=partitions)
         for _ in range(data.draw(st.integers(1, 8))):
             tasks = data.draw(st.lists(st.lists(ROW, max_size=5), max_size=2))
@@ -187,6 +220,10 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
                 assert made.due_time == min(-(-since // every) * every for since in waits)
             if data.draw(st.integers(0, 4)) == 0:
                 disk.rescale(data.draw(st.sampled_from([1, 2, 8])), watermark, time=time)
+            if data.draw(st.integers(0, 4)) == 0:
+                every = data.draw(st.sampled_from([1, 5, 12] if most is None else [None, 1, 5, 12]), label="now every")
+                model.become(every, time)
+                disk.become(window_of(lateness, every, most, discarding=discarding), AGGREGATES)
         made = disk.batch([], late=watermark, close=END_OF_TIME, time=time + 1)
         expected = model.batch([], late=watermark, close=END_OF_TIME, time=time + 1)
         assert len(made.closed) == len(expected.closed)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from penstock.graph.policies import Accumulation, LatenessRule
 from penstock.graph.windows import Extent, TimeWindow
 from penstock.operators.windows import early_panes
-from penstock.operators.windows.early_panes import multiple_from
 from penstock.runtime.tasks.partition_state import main_table
 from tests.support.slice_disk import SliceDisk
 from tests.support.window_partitions import ALL, EXACT, Partitions, assert_right, emitted, model_of, step_of
@@ -259,11 +258,3 @@ def test_keys_that_are_no_numbers_have_panes(keys: pa.Schema, tmp_path: Path) ->
     expected = [(3, 7)] if not keys.names else [(2, 5)]
     assert [(row["n"], row["total"]) for row in out] == expected
     assert keys.names == [] or np.isnan(out[0]["k"])
-
-
-@given(st.integers(-50, 50), st.integers(1, 20), st.integers(-20, 20))
-def test_a_multiple_is_the_first_that_is_not_before(time: int, every: int, zero: int) -> None:
-    """3.2: counted from the zero time, in both directions."""
-    multiple = multiple_from(time, every, zero)
-    assert (multiple - zero) % every == 0
-    assert 0 <= multiple - time < every

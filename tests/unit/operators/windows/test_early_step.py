@@ -76,6 +76,17 @@ def test_emit_every_that_is_added_is_due_though_no_batch_is_at_a_multiple(tmp_pa
     assert [batch.due_time for batch in made] == [10, 10, None, None, None]
 
 
+@pytest.mark.parametrize("every", [20, 2], ids=["longer", "shorter"])
+def test_another_time_reaches_waiting_windows_at_once(every: int, tmp_path: Path) -> None:
+    """3.2, F51: they are due at the first multiple after the batch before, as where the state is rebuilt."""
+    timed = resumed(begun(replace(TEN, early_rows=None, early_every=5), tmp_path), replace(TEN, early_every=every))
+    due = {20: 20, 2: 2}[every]
+    waits = timed.batch([], late=0, close=0, time=due - 1, before=1)
+    assert (waits.output.num_rows, waits.due_time) == (0, due)
+    flushed = timed.batch([], late=0, close=0, time=due + 1, before=1)
+    assert (sorted(flushed.output["k"].to_pylist()), flushed.due_time) == ([1, 2], None)
+
+
 def test_a_new_aggregate_counts_the_rows_that_come_from_now_on(tmp_path: Path) -> None:
     """F51: as for windows without early panes; the others keep what they have."""
     state = Partitions(step_of(TEN, ALL), tmp_path, 1)

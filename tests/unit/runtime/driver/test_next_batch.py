@@ -70,7 +70,7 @@ class FakeEngine:
         return {}
 
 
-def windowed_job(*, idle: int | None = None, sources: int = 1) -> Job:
+def windowed_job(*, idle: int | None = None, sources: int = 1, every: int | None = None) -> Job:
     """Return a job with a window step `w`, and a step `x` behind it."""
     job = Job("windowed")
     idle_after = None if idle is None else seconds(idle)
@@ -81,7 +81,9 @@ def windowed_job(*, idle: int | None = None, sources: int = 1) -> Job:
     stream = streams[0]
     for other in streams[1:]:
         stream = stream.union(other)
-    windows = stream.window("w", Tumbling(seconds(10)).drop_late()).aggregate(n=agg.count())
+    spec = Tumbling(seconds(10)).drop_late()
+    spec = spec if every is None else spec.emit_every(seconds(every)).discarding()
+    windows = stream.window("w", spec).aggregate(n=agg.count())
     windows.window("x", Tumbling(seconds(20)).drop_late()).aggregate(n=agg.count()).write("out", object())
     return job
 
@@ -189,6 +191,23 @@ def test_a_due_window_runs_a_batch_without_rows() -> None:
     assert plan is not None
     assert plan.offsets is not None
     assert plan.offsets.ranges == {"s0": {"start": {"at": 2}, "end": {"at": 2}, "span": None}}
+
+
+def test_a_changed_emit_every_is_due_though_the_commit_has_another_time() -> None:
+    """SEMANTICS 3.2, F51: what waits is due at the next multiple of the new time, once a new driver has begun."""
+    engine = FakeEngine(windowed_job(every=2), {"s0": 2})
+    for known in ({"due_time": {"w": 60 * S}}, {"due": {"w": 10 * S, "x": None}}):
+        commit = commit_of(2, **known)
+        for now, follows in ((5, False), (6, True)):
+            plan = planned(engine, commit, now=now * S)
+            assert plan is not None
+            assert (plan.offsets is not None) is follows
+        plan = planned(engine, commit, now=6 * S, since=4 * S)
+        assert plan is not None
+        assert plan.offsets is None, "the Commit is of this driver, and knows the time"
+    plan = planned(engine, commit_of(2), now=6 * S)
+    assert plan is not None
+    assert plan.offsets is None, "nothing is open"
 
 
 def test_a_window_that_ends_behind_the_watermark_is_not_due() -> None:
