@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
@@ -43,7 +43,9 @@ from penstock.sources.base import (
 from penstock.sources.external_sort import ROW, externally_sorted, pieces
 from penstock.sources.json_texts import rows_by_cast
 from penstock.sources.records import arrow_schema, cast_columns, csv_parts, in_micros
+from penstock.sources.replay_pace import ReplayPace, checked_speed
 from penstock.sources.sorted_copy import SortedCopy, copies_folder, hold, sweep, write_copy
+from penstock.time.clock import Clock, SystemClock
 
 __all__ = ["FileReplay"]
 
@@ -65,6 +67,9 @@ class FileReplay(Source):
     """Describe a Parquet or CSV file that is replayed, sorted by `order_by`, `rows_per_batch` rows a batch.
 
     `order_by` is a column or a Spark SQL expression; ties keep the order of the file's rows, nulls come last.
+    `speed` is how many seconds of the times in `order_by` pass in a second: 60 replays an hour in a minute. It needs a
+    column of timestamps, and counts from the first start of the job. What comes due while the job is down waits.
+    Another speed counts from the next row on. With None all rows are there at once.
     One partition, bounded: at its end `on_end` says whether all windows close (SEMANTICS 2.1).
     `schema` is Spark DDL; without it the file's own types are taken.
     `nulls` are the CSV texts that mean null.
@@ -74,6 +79,7 @@ class FileReplay(Source):
     _: KW_ONLY
     order_by: str
     rows_per_batch: Annotated[int, Ge(1)] = 5_000
+    speed: float | None = None
     on_end: OnEnd = OnEnd.CLOSE
     schema: str | None = None
     nulls: Sequence[str] = ("",)
@@ -86,6 +92,7 @@ class FileReplay(Source):
             raise ConfigError(f"rows_per_batch is {self.rows_per_batch}, and a batch needs at least one row")
         if Path(self.path).suffix not in _SUFFIXES:
             raise ConfigError(f"path {str(self.path)!r} is neither .parquet nor .csv")
+        checked_speed(self.speed)
 
     def open(self, spark: Any) -> ReplayReader:
         """Sort the file once into a copy that the tasks map, and return the reader."""
@@ -99,14 +106,20 @@ class FileReplay(Source):
         copy = SortedCopy.opened(prepared)
         if copy is None or not copy.is_whole:
             copy = _sorted(self, path, prepared, stamp, spark)
-        return ReplayReader(self, path, copy, stamp, read_as)
+        return ReplayReader(self, path, copy, stamp, read_as, SystemClock())
 
 
 class ReplayReader(SplitReader):
     """Follow a sorted file by row number."""
 
     def __init__(
-        self, spec: FileReplay, path: Path, copy: SortedCopy, stamp: dict[str, int], read_as: tuple[str, str]
+        self,
+        spec: FileReplay,
+        path: Path,
+        copy: SortedCopy,
+        stamp: dict[str, int],
+        read_as: tuple[str, str],
+        clock: Clock,
     ) -> None:
         self.spec = spec
         self.path = path
@@ -123,12 +136,14 @@ class ReplayReader(SplitReader):
         self._bad = copy.facts["bad"]
         self.count = copy.rows
         self.schema = copy.schema
+        self._pace = None if spec.speed is None else ReplayPace(copy, spec.order_by, spec.speed, clock)
+        self._began: dict[str, Any] | None = None
         if spec.on_bad_record is BadRecord.FAIL and copy.facts["bad"] is not None:
             raise BadRecordFound(copy.facts["bad"], where=str(path))
         self.splits = max(1, min(os.cpu_count() or 1, -(-spec.rows_per_batch // _ROWS_A_SPLIT)))
 
     def backlog(self, after: Position | None) -> dict[str, Waiting]:
-        """Return the rows after a position, of which a batch reads `rows_per_batch`.
+        """Return the rows after a position that are due, of which a batch reads `rows_per_batch`.
 
         Raises SourceChanged where the file is not the one that was read up to `after`, or where other settings give
         its rows other numbers.
@@ -136,11 +151,25 @@ class ReplayReader(SplitReader):
         if after is not None:
             self._refuse_other(after, f"the first {after['row']} rows were read")
         start = int(after["row"]) if after else 0
-        return {_ONLY: Waiting.of_rows(start, self.count, at_most=self.spec.rows_per_batch)}
+        due = self.count if self._pace is None else max(start, self._pace.due(self._pace_at(after, self._pace)))
+        return {_ONLY: Waiting.of_rows(start, due, at_most=self.spec.rows_per_batch)}
 
     def position(self, after: Position | None, ends: Ends) -> Position:
-        """Return the row number, with what tells the file from others."""
-        return {"row": ends[_ONLY], **self.facts}
+        """Return the row number, with what tells the file from others, and since when its rows come at a pace."""
+        if after is not None and after["row"] == ends[_ONLY]:
+            pace = after.get("pace")
+        else:
+            pace = None if self._pace is None else self._pace_at(after, self._pace)
+        return {"row": ends[_ONLY], **self.facts, **({} if pace is None else {"pace": dict(pace)})}
+
+    def _pace_at(self, after: Position | None, pace: ReplayPace) -> Mapping[str, Any]:
+        """Return the pace of a position; one at another speed, or at none, ends there, and the new one begins."""
+        if after is not None and after.get("pace", {}).get("speed") == pace.speed:
+            known: Mapping[str, Any] = after["pace"]
+            return known
+        if self._began is None:
+            self._began = pace.begun(int(after["row"]) if after else 0)
+        return self._began
 
     def span(self, start: Position | None, end: Position) -> Span:
         """Return the rows' numbers, with the length and digest of the file (F39)."""
