@@ -64,10 +64,14 @@ CONTENT = {
 }
 """What the index at the top of the page says of each module."""
 
-ENGINES = {"staging", "check", "ready", "create", "open", "place", "describe", "begin", "end"} | {
-    *("connect", "find_version", "truncated", "put_back", "opened", "columns", "decode")
+ENGINES = {
+    "penstock.state": {"begin", "end"},
+    "penstock.receivers": {"connect"},
+    "penstock.sources": {"open", "opened", "columns", "decode"},
+    "penstock.sinks": {"staging", "check", "ready", "create", "open", "place", "describe", "connect", "opened"}
+    | {"find_version", "truncated", "put_back", "begin", "end"},
 }
-"""Methods of sinks, sources and State that the engine calls, and not a job."""
+"""Methods that the engine calls, and not a job, by module: a method of that name elsewhere is one of users."""
 
 _MODULE_OF_TYPE = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])")
 
@@ -108,15 +112,15 @@ def _default(value: Any) -> Any:
     return _Plain(f"{type(value).__name__}.{value.name}") if isinstance(value, enum.Enum) else value
 
 
-def methods_of(kind: type) -> Iterator[tuple[str, Any]]:
+def methods_of(kind: type, hidden: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield the public methods and properties of a class in the order of its source, those of its bases behind them."""
-    seen: set[str] = set()
+    seen = set(hidden)
     for base in kind.__mro__:
         if not base.__module__.startswith("penstock."):
             continue
         for name, member in vars(base).items():
             plain = inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
-            if plain and not name.startswith("_") and name not in seen | ENGINES:
+            if plain and not name.startswith("_") and name not in seen:
                 seen.add(name)
                 yield name, member
 
@@ -130,7 +134,7 @@ def render_one(module: str, name: str) -> Iterator[str]:
         return
     if inspect.isclass(thing):
         yield from (f"`{signature_of(thing, name)}`", "", _said(thing), "")
-        for method, member in methods_of(thing):
+        for method, member in methods_of(thing, ENGINES.get(module, set())):
             called = member.fget if isinstance(member, property) else getattr(thing, method)
             shown = method if isinstance(member, property) else signature_of(called, method)
             yield from (f"#### {name}.{method}", f"`{shown}`", "", _said(called), "")

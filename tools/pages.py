@@ -6,11 +6,11 @@ import re
 import sys
 from pathlib import Path
 
-_REFERENCE = re.compile(r"\s+\((?:SEMANTICS|DESIGN|FAULTS|API|F\d)[^()]*\)")
+_REFERENCE = re.compile(r"\s+\((?:(?:SEMANTICS|DESIGN|FAULTS|API|F\d)[^()]*|\d+\.\d+)\)")
 
 
 def without_references(text: str) -> str:
-    """Return a docstring without its references to the specification, such as `(F31)`: users do not have it."""
+    """Return a docstring without its references to the specification, such as `(F31)` or `(2.4)`."""
     return _REFERENCE.sub("", text)
 
 
