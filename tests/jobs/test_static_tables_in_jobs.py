@@ -135,6 +135,25 @@ def test_a_version_that_stays_is_joined_though_the_table_has_other_columns(tmp_p
         assert pairs(h.batch(rows("a"))) == [(0, 1)]
 
 
+@pytest.mark.parametrize("refresh", [OnNewVersion(), EveryBatches(2)], ids=["on a new version", "every two"])
+def test_rows_of_a_batch_that_runs_again_have_the_columns_that_they_had(tmp_path: Path, refresh: Any) -> None:
+    """1.2: whatever columns the table has by then; the next batch names what is gone, and a start after it goes on."""
+    path = tmp_path / "prices"
+    write(path, ("a", 1))
+    with Harness(priced(str(path), refresh=refresh), tmp_path / "root") as h:
+        first = h.batch(rows("a"))["out"]
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.batch(rows("a"))
+        table = pa.table({"id": ["a"], "cost": ["dear"]})
+        write_deltalake(str(path), table, mode="overwrite", schema_mode="overwrite")
+        assert h.restart()["out"] == first
+        with pytest.raises(TableRefused, match="no column 'price', which the version before it has"):
+            h.batch(rows("a"))
+        h.restart()
+        assert h.batch()["out"] == [{"id": "a", "n": 0, "cost": "dear"}]
+
+
 def test_matches_stand_where_their_row_stood(tmp_path: Path) -> None:
     """In the order of the table's columns, for a collection and for a window, before and after a step with state."""
     path = tmp_path / "prices"

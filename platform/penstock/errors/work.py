@@ -172,8 +172,9 @@ class TableRefused(PenstockError, ValueError):
 
     code = "PEN-OPR-032"
     remedy = (
-        "Give join_static a function that selects, casts and filters, or restore the table to an earlier version. A "
-        "large table is read as a stream instead, by DeltaTable and join_as_of. Nothing was committed."
+        "Give join_static a function that selects, casts and filters, or restore the table to an earlier version. Or "
+        "start the job again, with steps that fit: it then has the columns of the newest version. A large table is "
+        "read as a stream instead, by DeltaTable and join_as_of. Nothing was committed."
     )
 
 

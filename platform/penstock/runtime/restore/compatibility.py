@@ -294,12 +294,18 @@ def _sinks_of(recovered: Recovered) -> list[str]:
 # --- settings that the state does not show --------------------------------------------------------
 
 
-def described(graph: JobGraph, suites: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the settings of a job; `suites` maps each check to a path or a dict. Kept in the Takeover of a driver."""
+def described(graph: JobGraph, suites: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the settings of a job. Kept in the Takeover of a driver.
+
+    Args:
+        graph: The job's graph.
+        suites: For each check, the path or the dict that it runs.
+        tables: For each join_static, the columns of its table in words.
+    """
     described_steps: dict[str, dict[str, str]] = {}
     numbers: dict[str, int] = {}
     for node in graph.nodes:
-        for kind, settings in _settings(node, suites):
+        for kind, settings in _settings(node, suites, tables):
             name = getattr(node, "name", None)
             if name is None:
                 name = numbers[kind] = numbers.get(kind, 0) + 1
@@ -316,7 +322,7 @@ def changes_of(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, 
     )
 
 
-def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+def _settings(node: Node, suites: Mapping[str, Any], tables: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
     match node:
         case SourceNode():
             bounds = ((n, getattr(node, n)) for n in ("max_out_of_order", "idle_after", "max_future", "align"))
@@ -329,7 +335,7 @@ def _settings(node: Node, suites: Mapping[str, Any]) -> Iterator[tuple[str, dict
         case WithColumnsNode(columns=columns):
             yield "with_columns", {"columns": ", ".join(f"{name} = {sql}" for name, sql in columns.items())}
         case StaticJoinNode():
-            yield "join_static", dict(node.settings())
+            yield "join_static", {**node.settings(), "columns": tables[node.name]}
         case StepNode(spec=spec):
             settings = spec.settings()
             if settings is not None:

@@ -22,7 +22,7 @@ from penstock.operators.schema_evolution import Evolution
 from penstock.quality.measure import Partial
 from penstock.quality.verdict import Status, Verdict
 from penstock.runtime.driver.next_batch import spans_of
-from penstock.runtime.driver.table_versions import FILES, recorded_tables
+from penstock.runtime.driver.table_versions import FILES, RecordedTables, recorded_tables
 from penstock.runtime.plan.branch_frame import at_site
 from penstock.runtime.plan.frame_builder import BuiltJob, FrameBuilder
 from penstock.runtime.plan.functions import TransformCalls
@@ -69,14 +69,13 @@ class SparkEngine:
             if isinstance(reader, CheckpointedReader):
                 reader.keep_in(folder, source.name)
         self._suites = suites
-        stay = any(node.refresh is None for node in graph.static_joins)
-        recorded = recorded_tables(folder) if stay else {}
+        recorded = recorded_tables(folder) if graph.static_joins else RecordedTables()
         self._tables = StaticTables(graph.static_joins, folder / FILES[0] / FILES[1], recorded)
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
         self._calls = TransformCalls()
         self.built: BuiltJob = self._built({})
-        self.described = described(graph, suites)
+        self.described = described(graph, suites, self._tables.columns)
         self._initial: list[DataFrame] = []
         self._sinks = {
             node.name: StagedPublisher(

@@ -28,7 +28,7 @@ from penstock.errors import (
 from penstock.graph.join_static import OnNewVersion, StaticJoinNode
 from penstock.operators.columns import arrow_schema
 from penstock.operators.static_index import fingerprint, ordered
-from penstock.runtime.driver.table_versions import Version, file_name, looks, tables_of
+from penstock.runtime.driver.table_versions import RecordedTables, Version, file_name, looks, tables_of
 from penstock.runtime.plan.branch_frame import at_site
 from penstock.sources.delta.versions import DeltaVersions
 
@@ -97,13 +97,12 @@ class _FrameRows:
 class StaticTables:
     """The tables that a job joins; `folder` is below its checkpoint, and has their files.
 
-    `recorded` has the versions that the batch to run next continues with, by the names of the steps. A step without a
-    refresh has the columns of its version, because no batch will see others. Every other step has the newest ones.
+    `recorded` has the versions that the batch to run next continues with. A batch that runs again has the columns that
+    it had. While a step keeps the version of the last Commit it has the columns of that. Columns that the table got
+    since are null, or left out if it keeps the version for ever. Every other step has those of the newest version.
     """
 
-    def __init__(
-        self, nodes: Sequence[StaticJoinNode], folder: CheckpointFolder, recorded: Mapping[str, Version]
-    ) -> None:
+    def __init__(self, nodes: Sequence[StaticJoinNode], folder: CheckpointFolder, recorded: RecordedTables) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._folder = folder
         self._rows: dict[str, _Rows] = {}
@@ -116,7 +115,13 @@ class StaticTables:
             with at_site(node.site):
                 rows = _DeltaRows(node.table) if isinstance(node.table, str) else _FrameRows(node)
                 self._rows[name] = rows
-                self.schemas[name] = self._schema(node, recorded.get(name) if node.refresh is None else None)
+                self.schemas[name] = self._schema(node, recorded)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Return in words the columns of each step's table."""
+        words = {name: [f"{field.name} {field.type}" for field in schema] for name, schema in self.schemas.items()}
+        return {name: ", ".join(texts) for name, texts in words.items()}
 
     def versions(self, commit: Commit | None, batch: int) -> dict[str, Version]:
         """Return the version of each table that a batch uses, whose file is durable then.
@@ -125,7 +130,8 @@ class StaticTables:
         Raises TableRefused for a new version that does not fit, and what reading it raises.
         """
         known = {} if commit is None else commit.tables
-        return {name: self._version(node, known.get(name), batch) for name, node in self._nodes.items()}
+        versions = {name: self._version(node, known.get(name), batch) for name, node in self._nodes.items()}
+        return {name: {**version, "columns": self.schemas[name].names} for name, version in versions.items()}
 
     def files(self, versions: Mapping[str, Version]) -> dict[str, str]:
         """Return where tasks find the rows of versions, by the names of the steps.
@@ -160,19 +166,39 @@ class StaticTables:
             self._there -= {str(file) for file in gone}
         self._made = dict(kept)
 
-    def _schema(self, node: StaticJoinNode, stays: Version | None) -> pa.Schema:
-        """Return the columns of a step, which are those of the newest version unless another one stays."""
+    def _schema(self, node: StaticJoinNode, recorded: RecordedTables) -> pa.Schema:
+        """Return the columns of a step."""
         rows = self._rows[node.name]
-        own, newest = rows.newest()
-        if stays is None or stays["id"] != own:
-            return rows.schema(newest)
+        own, number = rows.newest()
+        fixed = recorded.fixed.get(node.name)
+        kept = recorded.kept(node.name, node.refresh) if fixed is None else fixed
+        if kept is None or (fixed is None and kept["id"] != own):
+            return rows.schema(number)
+        stays = self._schema_of(node, kept, own)
+        if stays is None:
+            return rows.schema(number)
+        if fixed is not None:
+            names = fixed.get("columns", stays.names)
+            # A column that the batch had and its version has not is one that the table got later.
+            later = rows.schema(number) if set(names) - set(stays.names) else stays
+            found = {field.name: field for field in (*later, *stays)}
+            return pa.schema([found[name] for name in names if name in found])
+        if node.refresh is None:
+            return stays
+        newest = rows.schema(number)
+        types = dict(zip(newest.names, newest.types, strict=True))
+        return newest if all(types.get(field.name) == field.type for field in stays) else stays
+
+    def _schema_of(self, node: StaticJoinNode, version: Version, own: str) -> pa.Schema | None:
+        """Return the columns of a version; `own` tells the table that the step names from others."""
         try:
-            with pa.memory_map(str(self._file(node.name, stays).fetch())) as opened:
+            with pa.memory_map(str(self._file(node.name, version).fetch())) as opened:
                 return pa.ipc.open_file(opened).schema
         except (StateMissing, FileNotFoundError, pa.ArrowException):
-            with suppress(SourceChanged):  # which the batch reports, once it needs the rows
-                return rows.schema(stays["version"])
-        return rows.schema(newest)
+            if version["id"] == own:
+                with suppress(SourceChanged):  # which the batch reports, once it needs the rows
+                    return self._rows[node.name].schema(version["version"])
+        return None
 
     def _version(self, node: StaticJoinNode, known: Version | None, batch: int) -> Version:
         if known is None or self._is_another(node, known):
@@ -212,9 +238,11 @@ class StaticTables:
             raise TableRefused(f"{what} has {rows.nbytes:,} bytes, and a joined table may have {_MOST_BYTES:,}")
         for field in self.schemas[node.name]:
             if field.name not in rows.column_names:
-                raise TableRefused(f"{what} has no column {field.name!r}, which it had when the job started")
+                raise TableRefused(f"{what} has no column {field.name!r}, which the version before it has")
             if (now := rows.schema.field(field.name).type) != field.type:
-                raise TableRefused(f"column {field.name!r} of {what} is {now}, and was {field.type} at the start")
+                raise TableRefused(
+                    f"column {field.name!r} of {what} is {now}, and {field.type} in the version before it"
+                )
         return ordered(rows)
 
     def _restore(self, node: StaticJoinNode, version: Version, file: CheckpointFolder) -> None:

@@ -13,7 +13,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.join_static import Refresh
-from penstock.runtime.driver.table_versions import TABLES, looks, recorded_tables, tables_of
+from penstock.runtime.driver.table_versions import TABLES, RecordedTables, looks, recorded_tables, tables_of
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,22 @@ def test_a_batch_names_its_versions() -> None:
 def test_the_log_names_the_versions_of_the_next_batch(tmp_path: Path) -> None:
     """Those of a batch that is fixed come before those of the last Commit; without a checkpoint there are none."""
     folder = LocalFolder(tmp_path / "job")
-    assert recorded_tables(folder) == {}
+    assert recorded_tables(folder) == RecordedTables()
     owned = own(Log(LocalStore(tmp_path / "job")))
     owned.append(offsets(0))
-    owned.append(commit(0).model_copy(update={"tables": {"prices": {"version": 3}, "rates": {"version": 1}}}))
-    assert recorded_tables(folder) == {"prices": {"version": 3}, "rates": {"version": 1}}
-    owned.append(offsets(1).model_copy(update={"settings": {TABLES: {"prices": {"version": 4}}}}))
-    assert recorded_tables(folder) == {"prices": {"version": 4}, "rates": {"version": 1}}
+    committed = {"prices": {"version": 3, "taken": 0}, "rates": {"version": 1, "taken": 0}}
+    owned.append(commit(0).model_copy(update={"tables": committed}))
+    assert recorded_tables(folder) == RecordedTables(committed=committed, batch=1)
+    fixed = {"prices": {"version": 4, "taken": 1}}
+    owned.append(offsets(1).model_copy(update={"settings": {TABLES: fixed}}))
+    assert recorded_tables(folder) == RecordedTables(fixed=fixed, committed=committed, batch=1)
+
+
+def test_a_version_is_kept_until_a_newer_one_is_due() -> None:
+    """Which the batch that comes next decides, as it does when it is planned."""
+    recorded = RecordedTables(committed={"prices": {"taken": 4}}, batch=6)
+    assert recorded.kept("prices", None) == {"taken": 4}
+    assert recorded.kept("prices", EveryBatches(3)) == {"taken": 4}
+    assert recorded.kept("prices", EveryBatches(2)) is None
+    assert recorded.kept("prices", OnNewVersion()) is None
+    assert recorded.kept("rates", None) is None

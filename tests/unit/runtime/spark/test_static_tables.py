@@ -11,22 +11,28 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from penstock import Job, OnNewVersion
+from penstock import EveryBatches, Job, OnNewVersion
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import TableVersionGone
 from penstock.graph.join_static import Refresh
-from penstock.runtime.driver.table_versions import Version
+from penstock.runtime.driver.table_versions import RecordedTables, Version
 from penstock.runtime.spark.static_tables import StaticTables
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 
 
-def tables(root: Path, refresh: Refresh = None, recorded: Mapping[str, Version] | None = None) -> StaticTables:
-    """Return what a start of a driver knows of the table `prices`, and of the versions that the log names."""
+def tables(
+    root: Path,
+    refresh: Refresh = None,
+    recorded: Mapping[str, Version] | None = None,
+    fixed: Mapping[str, Version] | None = None,
+) -> StaticTables:
+    """Return what a start knows of `prices`, with the versions of batch 0 and of a batch that is to run again."""
     job = Job("priced")
     rows = job.source("rows", MemorySource("id string, n long"))
     rows.join_static(root / "prices", on=["id"], refresh=refresh).write("out", MemorySink())
-    return StaticTables(job.graph().static_joins, LocalFolder(root / "files"), recorded or {})
+    versions = RecordedTables(fixed=fixed or {}, committed=recorded or {}, batch=1)
+    return StaticTables(job.graph().static_joins, LocalFolder(root / "files"), versions)
 
 
 def write(root: Path, price: int) -> None:
@@ -70,7 +76,7 @@ def test_a_version_stays_until_a_newer_one_is_due(tmp_path: Path) -> None:
 
 
 def test_a_version_that_stays_keeps_its_columns(tmp_path: Path) -> None:
-    """From its file, or from the table where that is gone; other policies, and another table, have the newest ones."""
+    """From its file, or the table where that is gone; a policy that is due, and another table, have the newest ones."""
     write(tmp_path, 1)
     first = tables(tmp_path).versions(None, 0)
     other = pa.table({"id": ["a"], "cost": ["dear"]})
@@ -81,6 +87,9 @@ def test_a_version_that_stays_keeps_its_columns(tmp_path: Path) -> None:
 
     assert columns() == ["id", "price"]
     assert columns(OnNewVersion()) == ["id", "cost"]
+    assert tables(tmp_path, None, first).columns == {"prices": "id string, price int64"}
+    assert columns(EveryBatches(1)) == ["id", "cost"]
+    assert columns(EveryBatches(2)) == ["id", "price"]
     assert tables(tmp_path).schemas["prices"].names == ["id", "cost"]
     (file,) = LocalFolder(tmp_path / "files").files()
     file.unlink()
@@ -89,6 +98,38 @@ def test_a_version_that_stays_keeps_its_columns(tmp_path: Path) -> None:
     (tmp_path / "prices").rename(tmp_path / "old")
     write_deltalake(str(tmp_path / "prices"), other)
     assert columns() == ["id", "cost"]
+
+
+@pytest.mark.parametrize("refresh", [None, OnNewVersion(), EveryBatches(1)], ids=str)
+def test_a_batch_that_runs_again_has_the_columns_that_it_had(tmp_path: Path, refresh: Refresh) -> None:
+    """1.2: also those of its version that its driver left out, and those that the table got after its version."""
+    write(tmp_path, 1)
+    running = tables(tmp_path, refresh)
+    more = pa.table({"id": ["a"], "price": [2], "more": ["x"]})
+    write_deltalake(str(tmp_path / "prices"), more, mode="overwrite", schema_mode="overwrite")
+    left_out = running.versions(None, 0)
+    assert left_out["prices"]["columns"] == ["id", "price"]
+    assert tables(tmp_path, refresh, fixed=left_out).schemas["prices"].names == ["id", "price"]
+    known = {"prices": {key: value for key, value in left_out["prices"].items() if key != "columns"}}
+    assert tables(tmp_path, refresh, fixed=known).schemas["prices"].names == ["id", "price", "more"]
+    later = {"prices": {**left_out["prices"], "columns": ["id", "more", "most", "price"]}}
+    most = more.append_column("most", pa.array([1.5]))
+    write_deltalake(str(tmp_path / "prices"), most, mode="overwrite", schema_mode="overwrite")
+    again = tables(tmp_path, refresh, fixed=later).schemas["prices"]
+    assert again.names == ["id", "more", "most", "price"]
+    assert again.field("most").type == pa.float64()
+    (tmp_path / "prices").rename(tmp_path / "old")
+    write_deltalake(str(tmp_path / "prices"), pa.table({"id": ["a"], "cost": ["dear"]}))
+    assert tables(tmp_path, refresh, fixed=left_out).schemas["prices"].names == ["id", "price"]
+
+
+def test_columns_that_a_table_got_are_joined_before_their_version_is_due(tmp_path: Path) -> None:
+    """A start has them, with nulls until then."""
+    write(tmp_path, 1)
+    first = tables(tmp_path, EveryBatches(9)).versions(None, 0)
+    more = pa.table({"id": ["a"], "more": ["x"], "price": [2]})
+    write_deltalake(str(tmp_path / "prices"), more, mode="overwrite", schema_mode="overwrite")
+    assert tables(tmp_path, EveryBatches(9), first).schemas["prices"].names == ["id", "more", "price"]
 
 
 def test_a_file_that_is_gone_or_damaged_is_made_again(tmp_path: Path) -> None:
@@ -137,7 +178,7 @@ def test_long_values_of_nested_columns_tell_versions_apart(tmp_path: Path) -> No
     job = Job("tagged")
     rows = job.source("rows", MemorySource("id string, n long"))
     rows.join_static(tmp_path / "tags", on=["id"], refresh=OnNewVersion()).write("out", MemorySink())
-    tagged = StaticTables(job.graph().static_joins, LocalFolder(tmp_path / "files"), {})
+    tagged = StaticTables(job.graph().static_joins, LocalFolder(tmp_path / "files"), RecordedTables())
     seen = []
     for end in "12":
         table = pa.table({"id": ["a"], "tags": [["x" * 150 + end]]})
