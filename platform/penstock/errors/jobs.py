@@ -118,7 +118,8 @@ class RevisionsMisread(JobError):
     code = "PEN-JOB-021"
     remedy = (
         "Let the window be discarding(), so that its panes add up, or write it to a table with mode=UPSERT and read "
-        "that. The keys of a sink need the bounds of the window among them."
+        "that. The keys of a sink need the bounds of the window among them. A deduplicate needs '_revision' in by=, "
+        "and a within= that is longer than that of update_late."
     )
 
 

@@ -25,8 +25,8 @@ _WORD = re.compile(r"\w+")
 __all__ = ["needs_retractions", "refuse_misread_revisions", "revising_above", "use_of_revisions"]
 
 
-def revising_above(node: Node) -> Iterator[StepNode]:
-    """Yield the steps whose revisions a node reads; each once."""
+def revising_above(node: Node, *, times: bool = False) -> Iterator[StepNode]:
+    """Yield the steps whose revisions a node reads, or with `times` rows of their event times; each once."""
     seen: set[int] = set()
     todo = [*node.parents]
     while todo:
@@ -36,7 +36,7 @@ def revising_above(node: Node) -> Iterator[StepNode]:
         seen.add(id(above))
         if isinstance(above, StepNode) and above.spec.revises is not None:
             yield above
-        elif not isinstance(above, StepNode) or above.spec.passes_revisions:
+        elif not isinstance(above, StepNode) or above.spec.passes_revisions or (times and above.spec.passes_times):
             todo.extend(above.parents)
 
 
@@ -73,6 +73,8 @@ def refuse_misread_revisions(nodes: Iterable[Node]) -> None:
                     f"{_named(node)} reads revisions of window {above.name!r}, {panes.value}, and {why}",
                     where=str(node.site),
                 )
+        if isinstance(node, StepNode):
+            _refuse_dropped_revisions(node)
 
 
 def use_of_revisions(node: Node) -> str | None:
@@ -110,13 +112,12 @@ def _loses_retractions(node: SinkNode, revising: StepNode) -> str | None:
         return "early panes are not taken back"
     if not getattr(node.sink, "retracts", False):
         return f"{type(node.sink).__name__} deletes no rows"
-    return _without_panes(node, {PANE, *_keys(node)}, revising.spec.revises_for)
+    return _without_panes(node, {PANE, *_keys(node)})
 
 
-def _without_panes(node: Node, needed: set[str], lateness: int) -> str | None:
+def _without_panes(node: Node, needed: set[str]) -> str | None:
     """Return what between a step and a sink loses a column or rows that tell what is taken back.
 
-    `lateness` is how far the watermark may pass the end of a window that is taken back, in microseconds.
     Spark replaces and reads columns in any case. A `select` that changes the case gives another name to what follows.
     """
     for above in node.parents:
@@ -130,19 +131,27 @@ def _without_panes(node: Node, needed: set[str], lateness: int) -> str | None:
             continue
         if isinstance(above, StepNode) and above.spec.passes_revisions and PANE not in above.keys[0]:
             return f"{above.method} {above.name!r} drops the rows that say so; add {PANE!r} to its keys"
-        # A row that is taken back is a microsecond older than the end of its window.
-        drops_after = above.spec.drops_after if isinstance(above, StepNode) else None
-        if isinstance(above, StepNode) and drops_after is not None and drops_after <= lateness + 1:
-            return (
-                f"{above.method} {above.name!r} drops rows that are {Duration(drops_after)} old as late, and rows are "
-                f"taken back until {Duration(lateness)} after the end of a session; choose a longer within="
-            )
         passes = isinstance(above, FilterNode | SelectNode | WithColumnsNode | CheckNode | UnionNode)
         if not (passes or (isinstance(above, StepNode) and above.spec.passes_revisions)):
             return f"a {type(above).__name__.removesuffix('Node').lower()} may change {PANE!r}"
-        if why := _without_panes(above, needed, lateness):
+        if why := _without_panes(above, needed):
             return why
     return None
+
+
+def _refuse_dropped_revisions(node: StepNode) -> None:
+    """Raise RevisionsMisread for a step that would drop revisions, or what a function makes of them, as late rows."""
+    drops_after = node.spec.drops_after
+    for above in () if drops_after is None else revising_above(node, times=True):
+        lateness = above.spec.revises_for
+        # A revision is a microsecond older than its window's end. A watermark of end + lateness still holds a session.
+        if drops_after is not None and drops_after <= lateness + 1:
+            raise RevisionsMisread(
+                f"{_named(node)} would drop revisions of window {above.name!r} as late, because within= is "
+                f"{Duration(drops_after)} and they come until {Duration(lateness)} after the end of a window; choose "
+                "a longer within=",
+                where=str(node.site),
+            )
 
 
 def _named(node: Node) -> str:

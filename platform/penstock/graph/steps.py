@@ -172,6 +172,11 @@ class StepSpec(ABC):
         return None
 
     @property
+    def passes_times(self) -> bool:
+        """Return whether its output has the event times of its input, also those older than the watermark."""
+        return self.passes_revisions
+
+    @property
     def keeps_emitted(self) -> bool:
         """Return whether it can take back a row that it has emitted, as that was."""
         return True

@@ -88,6 +88,11 @@ class StateFunction(StepSpec):
         """Return the argument `event_time`."""
         return self.event_time
 
+    @property
+    def passes_times(self) -> bool:
+        """Return whether a row that the function makes of another has its event time."""
+        return self.event_time_of_output is EventTime.ROWS
+
     def of_revisions(self, node: StepNode, panes: Accumulation) -> str | None:
         """Return that the function sees them; one of values alone sees no revision, so panes have to add up."""
         if self.form is Form.UPDATE and panes is Accumulation.ACCUMULATING:
