@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from penstock.checkpoint.log.entries import END_OF_TIME, Commit
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.graph.specs.join import SIDES
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import integers
-from penstock.operators.join_state import WAITING
+from penstock.operators.join_state import MATCHED, WAITING
 from penstock.operators.protocol import LAYOUT
 from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SESSIONS, micros_of
 from penstock.operators.windows.slice_state import PANES, SLICES
@@ -53,13 +54,13 @@ class OpenWindow:
 class HeldRows:
     """The rows that a step without windows, such as a join, holds in its files; superseded ones count.
 
-    `waiting` counts the rows among them that an outer join emits unless a match comes. A row counts until it is due,
-    also where a later batch has brought its match.
+    `waiting` counts the rows among them that an outer join emits unless a match comes, and is None where there are too
+    many to look at.
     """
 
     step: str
     rows: int
-    waiting: int
+    waiting: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +95,13 @@ def what_waits(root: CheckpointFolder, commit: Commit, step: str, *, most: int, 
         commit: The Commit that names the state.
         step: The step.
         most: How many open windows are listed.
-        entries: How many rows the parts of its state with windows have at most, for windows to be listed.
+        entries: How many rows may have to be read. Where there are more, neither windows nor waiting rows are counted.
 
     Raises what reading state raises.
     """
     opened = _opened(root, commit, step)
     if not _has_windows(opened):
-        return StepWaits(step=step, windows=(), held=_held(step, opened))
+        return StepWaits(step=step, windows=(), held=_held(step, opened, entries))
     if sum(run.rows for reader in opened for part in _WINDOWS for run in reader.manifest.chain(part)) > entries:
         return StepWaits(step=step, windows=None)
     return StepWaits(step=step, windows=tuple(_open_of(step, opened, commit, most)))
@@ -206,7 +207,19 @@ def held_rows(root: CheckpointFolder, commit: Commit) -> list[HeldRows]:
     return sorted(held, key=lambda of: -of.rows)
 
 
-def _held(step: str, opened: Sequence[StateReader]) -> HeldRows:
-    manifests = [reader.manifest for reader in opened]
-    waiting = sum(run.rows for manifest in manifests for part in WAITING for run in manifest.chain(part))
-    return HeldRows(step=step, rows=sum(manifest.rows for manifest in manifests) - waiting, waiting=waiting)
+def _held(step: str, opened: Sequence[StateReader], most: int | None = None) -> HeldRows:
+    """Return what a step holds; rows that wait are counted where their files have `most` rows at most."""
+    # A side without entries has no row that waits.
+    sides = [(reader, SIDES[n]) for reader in opened for n, name in enumerate(WAITING) if reader.manifest.chain(name)]
+    entries = sum(run.rows for reader in opened for name in WAITING for run in reader.manifest.chain(name))
+    rows = sum(reader.manifest.rows for reader in opened) - entries
+    if most is not None and sum(run.rows for reader, side in sides for run in reader.manifest.chain(side)) > most:
+        return HeldRows(step=step, rows=rows, waiting=None)
+    return HeldRows(step=step, rows=rows, waiting=sum(_unmatched(reader, side) for reader, side in sides))
+
+
+def _unmatched(reader: StateReader, side: str) -> int:
+    """Return how many rows of an outer side have had no match; the newest of a row's versions says so."""
+    part = Part.read(side, reader.facts[PARTS][side], None)
+    tables = live_rows(reader, side, {side: part})
+    return sum(table.num_rows - int(pc.sum(table[MATCHED], min_count=0).as_py()) for table in tables)

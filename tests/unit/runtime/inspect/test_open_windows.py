@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import TIME
 from penstock.operators.windows.slices import slice_starts
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
-from penstock.runtime.inspect.open_windows import held_rows, largest_windows, open_windows, what_waits
+from penstock.runtime.inspect.open_windows import HeldRows, held_rows, largest_windows, open_windows, what_waits
 from penstock.windows import Session, drop_late
 from tests.support.join_disk import JoinDisk
 from tests.support.session_disk import SessionDisk
@@ -54,15 +55,25 @@ def test_windows_that_have_not_closed_are_listed_by_their_rows(tmp_path: Path) -
 
 
 def test_rows_that_wait_for_a_match_are_counted_apart(tmp_path: Path) -> None:
-    """7.6: an outer row counts until it is due, also one that a later batch has matched; an inner join has none."""
-    for how, waiting in (("left", 2), ("full", 4), ("inner", 0)):
+    """7.6: an outer row waits until a match of any batch, or its time without one; an inner join has none."""
+    for how, waiting in (("left", [2, 1, 0]), ("full", [4, 2, 0]), ("inner", [0, 0, 0])):
         disk = JoinDisk((0, 10), how, tmp_path / how, partitions=2)
         (tmp_path / how).mkdir(exist_ok=True)
-        left, right = [("a", 20, 0), ("b", 21, 1), ("c", 22, 2)], [("c", 22, 3), ("d", 30, 4), ("e", 31, 5)]
-        disk.batch([left, right], late=0, close=0)
-        state = {"j": {str(n): ManifestRef(**ref) for n, ref in enumerate(disk.refs) if ref is not None}}
-        (held,) = held_rows(LocalFolder(tmp_path / how), Commit.model_construct(state=state))
-        assert (held.step, held.rows, held.waiting) == ("j", 6, waiting)
+        batches = [
+            ([("a", 20, 0), ("b", 21, 1), ("c", 22, 2)], [("c", 22, 3), ("d", 30, 4), ("e", 31, 5)]),
+            ([("d", 25, 6)], [("a", 24, 7)]),
+            ([], []),
+        ]
+        counts, close = [], 0
+        for batch, watermark in zip(batches, (0, 0, 32), strict=True):
+            disk.batch(batch, late=close, close=watermark)
+            close = watermark
+            state = {"j": {str(n): ManifestRef(**ref) for n, ref in enumerate(disk.refs) if ref is not None}}
+            held = held_rows(LocalFolder(tmp_path / how), Commit.model_construct(state=state))
+            counts.append(sum(of.waiting or 0 for of in held))
+            if len(counts) == 1:
+                assert [(of.step, of.rows) for of in held] == [("j", 6)]
+        assert counts == waiting
 
 
 def test_a_page_looks_at_windows_where_there_are_few(tmp_path: Path) -> None:
@@ -79,15 +90,17 @@ def test_a_page_looks_at_windows_where_there_are_few(tmp_path: Path) -> None:
 
 
 def test_a_page_counts_what_joins_hold(tmp_path: Path) -> None:
-    """As the command does, however many rows these are: the manifests have their number."""
+    """As the command does; which rows of a large join wait is not looked at, and the manifests have their number."""
     disk = JoinDisk((0, 10), "left", tmp_path)
     disk.batch([[("a", 20, 0), ("b", 21, 1)], [("a", 22, 2)]], late=0, close=0)
     (ref,) = disk.refs
     assert ref is not None
     commit = Commit.model_construct(state={"j": {"0": ManifestRef(**ref)}})
-    waits = what_waits(LocalFolder(tmp_path), commit, "j", most=1, entries=0)
+    waits = what_waits(LocalFolder(tmp_path), commit, "j", most=1, entries=2)
     assert waits.windows == ()
+    assert waits.held == HeldRows(step="j", rows=3, waiting=1)
     assert [waits.held] == held_rows(LocalFolder(tmp_path), commit)
+    assert what_waits(LocalFolder(tmp_path), commit, "j", most=1, entries=1).held == replace(waits.held, waiting=None)
 
 
 @pytest.mark.parametrize(
