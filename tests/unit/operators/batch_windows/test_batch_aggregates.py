@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import agg, micros
-from penstock.errors import IntegerOverflow, NotAnInverse
+from penstock.errors import AccumulatorTooLarge, IntegerOverflow, NotAnInverse
 from penstock.graph.batch_window import BatchWindow
 from penstock.graph.specs.batch_windows import Form
 from penstock.operators.aggregates import custom
@@ -208,3 +208,19 @@ def test_columns_are_keys_bounds_and_aggregates(tmp_path: Path) -> None:
     assert windows.step.output.names == ["k", "window_start", "window_end", *ORDERED]
     windows.batch(1, [[row("a", 1)] * 3, [row("a", 2)]])
     assert [(r["k"], r["_rows"]) for r in windows.state()] == [("a", 4)]
+
+
+def test_a_greater_limit_of_a_list_holds_for_batches_before_it(tmp_path: Path) -> None:
+    """3.3: no list is ever cut at its limit, so windows are as if the greater one had always been there."""
+    model = BatchWindowModel(4, 2, Form.AGGREGATE, fn=expected(["all"]))
+    few = disk({"all": agg.collect("s", limit=2)}, tmp_path)
+    first, second = [row("a", 1, "x")] * 2, [row("a", 2, "y")]
+    assert few.batch(1, [first]) == model.batch(1, first) == []
+    with pytest.raises(AccumulatorTooLarge, match="has 3 values, and its limit is 2"):
+        few.batch(2, [second])
+    more = disk({"all": agg.collect("s", limit=9)}, tmp_path)
+    assert not more.step.evolution(few.opened()).refused
+    more.refs, more.before, more.batches = few.refs, few.before, few.batches
+    for time, rows in ((2, second), (3, [row("a", 3, "z")] * 4), (4, first)):
+        assert more.batch(time, [rows]) == model.batch(time, rows)
+    assert model.batch(6, []) == more.batch(6, [])
