@@ -7,7 +7,7 @@ value of each key in the newest one, and its end as `_until`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -230,15 +230,26 @@ class BatchWindowStep(WholeRowsStep):
         column, name = (GROUP, BATCH_TIME) if part == BATCHES else (UNTIL, WINDOW_END)
         return conform(rows.append_column(name, rows[column].cast(_UTC)), self.tables[MAIN])
 
+    def adapted(self, table: str, layout: str) -> Callable[[pa.Table], pa.Table]:
+        """Return what leaves out the newest window of a snapshot, where windows are made from their batches alone."""
+
+        def of_batches(rows: pa.Table) -> pa.Table:
+            if self.runs or WINDOW_END not in rows.column_names:
+                return rows
+            return rows.filter(rows[WINDOW_END].is_null()).drop_columns([WINDOW_END])
+
+        return of_batches
+
     def rebuilt(self, tables: Mapping[str, pa.Table], moment: StepFacts) -> Rebuilt:
         """Return these rows as state; raises StateError for one that is of no batch and of no window, or of both."""
         rows = tables[MAIN].rename_columns([HASH if name == HASHED else name for name in tables[MAIN].column_names])
         of_batches = rows[BATCH_TIME].is_valid().to_numpy()
         of_windows = rows[WINDOW_END].is_valid().to_numpy() if self.runs else np.zeros(rows.num_rows, dtype=np.bool_)
         if (of_batches == of_windows).any():
+            without = "leave out those of the newest window, which only functions and aggregates with an inverse read"
             raise StateError(
-                f"the state given to step {self.name!r} has rows that are not of one batch"
-                + (" or one window" if self.runs else "")
+                f"the state given to step {self.name!r} has rows "
+                + ("that are not of one batch or one window" if self.runs else f"without {BATCH_TIME}; {without}")
             )
         batches, running = rows.filter(pa.array(of_batches)), rows.filter(pa.array(of_windows))
         stored = [HASH, *self.form.stored.names]

@@ -252,3 +252,35 @@ def test_state_that_is_of_no_batch_is_refused(tmp_path: Path, micros_of_both: in
     table = pa.table({"k": ["a"], "_rows": [1], "batch_time": time, "window_end": time, HASHED: [7]})
     with pytest.raises(StateError, match="not of one batch or one window"):
         step.rebuilt({MAIN: table}, StepFacts(batch=0, time=0, watermark=None))
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_table_of_state_fits_with_and_without_an_inverse(tmp_path: Path, partitions: int) -> None:
+    """10.1, F51: what a snapshot has of the newest window is not needed without one, and is made again with one."""
+    inverse = {"inverse": lambda value, left: value[len(left) :]}
+    model = BatchWindowModel(4, 2, Form.REDUCE, fn=joined)
+    step = disk(Form.REDUCE, tmp_path, partitions=partitions, **inverse, keep=None)
+    for number, (until, more) in enumerate(((7, {}), (11, inverse), (15, {}), (20, {}))):
+        while (time := (step.before or 0) + 1) < until:
+            rows = [row("a", time, f"{time},"), row("bc"[time % 2], 0, f"{time},")]
+            made = [of for of in step.batch(time, [rows]) if of["s"]]  # without keep= keys stay
+            assert counted(made) == counted(model.batch(time, rows))
+        table, was = step.shown(), step
+        (tmp_path / str(number)).mkdir()
+        step = disk(Form.REDUCE, tmp_path / str(number), **more)
+        step.before, step.batches = was.before, was.batches
+        adapted = step.step.adapted(MAIN, was.step.layout_name)(table)
+        assert adapted.schema == step.step.adapted(MAIN, was.step.layout_name)(table.slice(0, 0)).schema
+        lacks = [field for field in step.step.tables[MAIN] if field.name not in adapted.column_names]
+        for field in lacks:  # as the loader does with a snapshot
+            adapted = adapted.append_column(field, pa.nulls(adapted.num_rows, field.type))
+        step.rebuild(adapted.select(step.step.tables[MAIN].names), partitions)
+
+
+def test_rows_of_a_window_in_a_table_of_the_users_are_refused_without_an_inverse(tmp_path: Path) -> None:
+    """10.1: the error says which rows to leave out."""
+    step = disk(Form.REDUCE, tmp_path).step
+    none = pa.nulls(1, pa.timestamp("us", tz="UTC"))
+    table = pa.table({"k": ["a"], "s": ["x"], "batch_time": none, HASHED: [7]})
+    with pytest.raises(StateError, match="without batch_time; leave out those of the newest window"):
+        step.rebuilt({MAIN: table}, StepFacts(batch=0, time=0, watermark=None))
