@@ -6,10 +6,8 @@ import http.client
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pushing import until
@@ -54,39 +52,28 @@ def post(port: int, request: int, *, repeated: int = 2) -> None:
         until(answered)
 
 
-@contextmanager
-def receiving(harness: Harness) -> Iterator[Any]:
-    """Let the driver of a harness receive, as a real one does, and yield its receivers."""
-    run = harness._running()
-    with run.receivers as receivers:
-        receivers.serve()
-        yield receivers
-
-
 @pytest.mark.fault("F01", "F47")
 def test_a_request_that_is_repeated_is_in_the_table_once(tmp_path: Path) -> None:
     """Before and after its first rows were read; after SIGKILL of the receiver; and after another driver's start."""
     port = free_port()
     with Harness(job_on(port), tmp_path / "root") as harness:
-        with receiving(harness) as receivers:
-            for request in range(3):
-                post(port, request)
-            harness.run()
-            os.kill(until(lambda: receivers.pids()[0]), signal.SIGKILL)
-            for request in range(1, 5):
-                post(port, request)
-            harness.run()
-            for request in range(2, 6):
-                post(port, request)
+        for request in range(3):
+            post(port, request)
+        harness.run()
+        os.kill(until(harness._running().receivers.pids)[0], signal.SIGKILL)
+        for request in range(1, 5):
+            post(port, request)
+        harness.run()
+        for request in range(2, 6):
+            post(port, request)
         assert len(harness.output()["out"]) == 10
         harness.crash_after("Compute")
         with pytest.raises(Crashed):
             harness.batch()
         harness.restart()
-        with receiving(harness):
-            for request in range(6):
-                post(port, request, repeated=1)
-            harness.run()
+        for request in range(6):
+            post(port, request, repeated=1)
+        harness.run()
         log = harness._running().engine.readers["rows"].log("0")
         kept = sum(block.rows for _, block in log.follow(BEGINNING))
         assert sorted(row["k"] for row in harness.output()["out"]) == [*range(12)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -55,6 +55,7 @@ class Harness:
     by default a second, is how far the harness's clock moves for each of its batches, and no tick makes one due. A job
     that needs ticks takes an `interval` that is given for its own. The first batch has time `zero + interval`.
     `quality` is the folder of the suites; without it, conf/quality of the project that the current folder is in.
+    Receivers run, as beside a driver of production, until the harness leaves, crashes or drains.
     Harnesses in one process share one Spark session, which ends with the process.
     """
 
@@ -101,11 +102,9 @@ class Harness:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Leave the log as a driver that was asked to stop would."""
-        if kind is None:
-            self._leave()
-            return
-        self._stop_at = None
-        with suppress(PenstockError):  # what ended the test counts
+        if kind is not None:
+            self._stop_at = None
+        with suppress(*() if kind is None else (PenstockError,)):  # what ended the test counts
             self._leave()
 
     # --- running -----------------------------------------------------------------------------
@@ -279,6 +278,7 @@ class Harness:
             for hook in self._points:
                 self._note(hook)
                 if (hook.stage, hook.when) == ("TakeOver", "done"):
+                    self._run.receivers.begin()
                     break
             if self._cut_short:
                 if self._begun == self._run.driver.next_id:  # the takeover has finished what is in the log
@@ -293,26 +293,25 @@ class Harness:
             self.job = job
 
     def _leave(self) -> None:
-        driver = None if self._run is None or self._crashed else self._run.driver
-        if driver is not None and driver.owned is not None:
-            driver.stop()
-            try:
+        if self._run is None:
+            return
+        driver = self._run.driver
+        with closing(self._run.receivers), suppress(*() if self._failure is None else (PenstockError,)):
+            if driver.owned is not None and not self._crashed:
+                driver.stop()
                 for hook in driver.release():
                     self._note(hook)
-            except PenstockError:
-                if self._failure is None:
-                    raise
         self._run, self._points = None, None
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Note that the driver has ended where it raises."""
+        """Note that the driver has ended where it raises, and its receivers with it."""
         try:
             yield
-        except Crashed:
-            raise
         except BaseException as error:
-            self._failure = error
+            self._failure = None if isinstance(error, Crashed) else error
+            if self._run is not None:
+                self._run.receivers.close()
             raise
 
     def _one(self) -> bool:

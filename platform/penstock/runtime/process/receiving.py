@@ -78,12 +78,17 @@ class Receivers(Listener):
 
     def __exit__(self, *_: object) -> None:
         """Stop all receivers; what they have acknowledged is durable."""
-        self.stop()
+        self.close()
+
+    def begin(self) -> None:
+        """Start the receivers at once: for a driver that owns the log, and waits for a test to ask for a batch."""
+        self.__enter__()
+        self.serve()
 
     def serve(self) -> None:
         """Start what is to run, and report what has happened since the last call."""
         if self._is_on and self.draining():
-            self.stop()
+            self.close()
         if self._is_on and not self._running:
             self._start()
         self._push()
@@ -94,7 +99,7 @@ class Receivers(Listener):
         self._limits = offsets.limits
         self._push()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Let all receivers end, and wait for that."""
         self._is_on = False
         for running in self._running:

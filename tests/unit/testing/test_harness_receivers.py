@@ -1,0 +1,82 @@
+"""Receivers run in the test kit as they do beside a driver of production (API, SEMANTICS 8.6, 10.6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pushing import Acknowledging, Sender, until
+
+from penstock import Job, ReceiverInfo, seconds
+from penstock.receivers import Receiver
+from penstock.sinks import MemorySink
+from penstock.sources import Receive
+from penstock.testing import Crashed, Harness
+
+pytestmark = pytest.mark.slow
+
+
+class Taking(Receiver):
+    """Take five rows, for which no block is written before the receiver ends, and say so in a file."""
+
+    def __init__(self, taken: str) -> None:
+        self.taken = taken
+
+    def on_start(self) -> None:
+        """Take them, and wait."""
+        for k in range(5):
+            self.submit({"k": k})
+        Path(self.taken).touch()
+        self.stopping.wait()
+
+
+class Heard:
+    """A listener that notes what happens to receivers."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def on_receiver_started(self, info: ReceiverInfo) -> None:
+        """Note a start."""
+        self.events.append(f"started {info.epoch}")
+
+    def on_receiver_stopped(self, info: ReceiverInfo) -> None:
+        """Note an end."""
+        self.events.append(f"stopped {info.epoch}")
+
+
+def test_receivers_live_as_long_as_the_driver(tmp_path: Path) -> None:
+    """F47: a crash of the driver ends them, a restart begins others, and each acknowledged row is read once."""
+    heard, job = Heard(), Job("received", partitions=1)
+    job.source("rows", Receive(Acknowledging(str(tmp_path)), schema="k long")).write("out", MemorySink())
+    job.listen(heard)
+    sender = Sender(tmp_path)
+    with Harness(job, tmp_path / "checkpoints") as h:
+        sender.until_more(3)
+        known = len(sender.acknowledged)
+        assert len(h.batch()["out"]) >= known
+        sender.until_more(1)
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.run()
+        assert heard.events == ["started 1", "stopped 1"]
+        known = len(sender.acknowledged)
+        assert len(h.restart()["out"]) >= 1
+        sender.until_more(1)
+        sender.stop()
+        h.run()
+        read = [row["k"] for row in h.output()["out"]]
+        assert len(sender.acknowledged) > known
+        assert set(sender.acknowledged) <= set(read)
+        assert len(read) == len(set(read))
+    assert heard.events == ["started 1", "stopped 1", "started 2", "stopped 2"]
+
+
+def test_a_drain_reads_what_receivers_have_taken(tmp_path: Path) -> None:
+    """SEMANTICS 10.6, F47: they end before the end of the run is fixed, else acknowledged rows would never be read."""
+    job = Job("drained", partitions=1)
+    source = Receive(Taking(str(tmp_path / "taken")), schema="k long", block_interval=seconds(50))
+    job.source("rows", source).write("out", MemorySink())
+    with Harness(job, tmp_path / "checkpoints") as h:
+        until((tmp_path / "taken").exists)
+        assert [row["k"] for row in h.drain()["out"]] == [*range(5)]
