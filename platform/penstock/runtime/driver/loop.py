@@ -223,6 +223,7 @@ class Driver:
         owned, now = self._owned(), self._now()
         self.zero = self.trigger.zero(now) if self.zero is None else self.zero
         if (self.settings.stop_at_end or self.draining) and self._target is None:
+            self._hear()  # what receives ends here, before the end of the run is fixed: what it has taken is read
             self._target = available(self.engine, self.commit)
         limits = self.settings.limits()
         return next_batch(
