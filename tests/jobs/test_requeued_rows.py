@@ -154,6 +154,25 @@ def test_rows_that_fail_again_say_how_often(tmp_path: Path) -> None:
         assert answer.rows == 1, "of one position the newest"
 
 
+def test_a_row_that_was_read_again_since_a_restore_is_not_sent(tmp_path: Path) -> None:
+    """10.1, 10.5: what a superseded batch quarantined stays in the table, and its rows have come from the source."""
+    with Harness(job_of(), tmp_path) as h:
+        h.batch({"rows": [bad_row(2)]})
+        h.batch({"rows": [bad_row(3)]})
+        h.restart(job_of(event_time="coalesce(t, timestamp_seconds(7))"))
+        h.restore(batch=0)
+        h.batch()
+        assert shown(h) == [3]
+        assert h.commit().superseded == [[1, 2]]
+        for since, sent in ((None, 1), (0, 1), (1, 0)):
+            asked = ask(h, from_batch=since)
+            h.batch({"rows": [{"k": "a", "t": 30, "v": 1}]})
+            answer = requests_of(h).answer(asked)
+            assert answer is not None
+            assert answer.rows == sent
+        assert shown(h) == [1, 1, 1, 2, 2, 3]
+
+
 def test_requeued_rows_move_no_watermark_and_are_late_by_the_rules(tmp_path: Path) -> None:
     """2.5, 2.6: a row whose window is forgotten goes to the late data of the step, counted."""
     with Harness(job_of(), tmp_path) as h:

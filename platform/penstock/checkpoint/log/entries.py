@@ -174,6 +174,7 @@ class Commit(EntryBase):
     `waiting` are the rows of live sources that waited as it was planned. `task_ms` is the time of Spark's tasks, summed
     over cores, and `gc_ms` the part of it in which Java collected garbage.
     `tables` has the version of each table that a `join_static` of the batch used, by the name of the step.
+    `superseded` are ranges [first, end) of batch ids that restores have undone: this batch follows from none.
     """
 
     kind: Literal["commit"] = "commit"
@@ -198,6 +199,7 @@ class Commit(EntryBase):
     totals: dict[str, dict[str, int]] = {}
     load: dict[str, float] = {}
     tables: dict[str, dict[str, JsonValue]] = {}
+    superseded: list[list[int]] = []
 
 
 class Restore(EntryBase):

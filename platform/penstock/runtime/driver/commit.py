@@ -15,6 +15,7 @@ from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.next_batch import DRAIN, GONE, REQUEUE
 from penstock.runtime.driver.receipts import BatchReceipts, totals
 from penstock.runtime.driver.source_alignment import watermark_of
+from penstock.runtime.driver.superseded import superseded_before
 from penstock.runtime.driver.table_versions import tables_of
 from penstock.runtime.driver.watermarks import behind_by, progressed, step_watermark
 
@@ -71,6 +72,7 @@ def decide(
         "written": outcome.written,
         "load": outcome.load,
         "tables": tables_of(offsets),
+        "superseded": superseded_before(offsets.batch, before),
     }
     return CommitDraft(fields=fields, stopped=stopped)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from penstock.errors import PenstockError, RequeueRefused
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SinkNode, SourceNode
 from penstock.runtime.driver.next_batch import REQUEUES, requeues_of
+from penstock.runtime.driver.superseded import are_superseded, superseded_before
 from penstock.runtime.tasks.requeued import COLUMNS, encoded, parsed_reason
 from penstock.runtime.tasks.routing import REASONS
 from penstock.runtime.tasks.specs import AHEAD
@@ -105,7 +106,7 @@ class RequeueService(Listener):
         progress = commit.sources.get(source.name)
         mark = progress.requeued if progress is not None else None
         if mark is not None and mark.next < mark.until:
-            return self._taken(source, mark, batch)
+            return self._taken(source, mark, commit, batch)
         for request in self.requests.open():
             if request.source not in {known.name for known in self.graph.sources}:
                 self._refuse(request, f"the job has no source {request.source!r}")
@@ -114,14 +115,16 @@ class RequeueService(Listener):
             elif mark is not None and request.id == mark.command:  # carried out, and not answered yet
                 self.requests.reply(request.id, RequeueAnswer(rows=mark.rows, batch=commit.batch))
             else:
-                return self._begun(source, request, mark, batch)
+                return self._begun(source, request, commit, batch)
         return None
 
-    def _begun(self, source: SourceNode, request: Requeue, mark: Requeued | None, batch: int) -> dict[str, Any] | None:
+    def _begun(self, source: SourceNode, request: Requeue, commit: Commit, batch: int) -> dict[str, Any] | None:
+        progress = commit.sources.get(source.name)
+        mark = None if progress is None else progress.requeued
         start = request.from_batch if request.from_batch is not None else 0 if mark is None else mark.next
         wanted = Requeued(command=request.id, next=min(start, batch), until=batch, rows=0)
         try:
-            taken = self._taken(source, wanted, batch)
+            taken = self._taken(source, wanted, commit, batch)
         except RequeueRefused as why:
             self._refuse(request, why.what)
             return None
@@ -131,9 +134,10 @@ class RequeueService(Listener):
         log.info("requeue.taken", source=source.name, rows=taken["count"], request=request.id, batch=batch)
         return taken
 
-    def _taken(self, source: SourceNode, mark: Requeued, batch: int) -> dict[str, Any]:
+    def _taken(self, source: SourceNode, mark: Requeued, commit: Commit, batch: int) -> dict[str, Any]:
         """Read rows of the quarantine, write them to a file, and return what the Offsets say of them."""
-        sink, places = self._sink_of(source), _Places(self._name_column(source), source.name)
+        undone = superseded_before(batch, commit)
+        sink, places = self._sink_of(source), _Places(self._name_column(source), source.name, undone)
         # The places alone: a quarantine may have far more rows than memory, of which a batch takes some.
         newest = places.newest(sink.read_batches(range(mark.next, mark.until), places.columns))
         end = mark.until
@@ -227,11 +231,13 @@ class RequeueService(Listener):
 class _Places:
     """The places of a source's rows in quarantine: partition and position, of which the newest batch counts.
 
-    `name` is the column that names partitions, None where their numbers do.
+    `name` is the column that names partitions, None where their numbers do. `undone` are ranges of batches whose rows
+    count for nothing: a restore has undone them, and the source brings their records again.
     """
 
     name: str | None
     source: str
+    undone: Sequence[Sequence[int]]
 
     @property
     def columns(self) -> list[str]:
@@ -260,4 +266,7 @@ class _Places:
         return own.take(pa.array(np.sort(last.to_numpy())))
 
     def _own(self, rows: pa.Table) -> pa.Table:
-        return rows.filter(pc.equal(rows["_source"], self.source)) if rows.num_rows else rows
+        if not rows.num_rows:
+            return rows
+        gone = are_superseded(rows["_batch"].to_numpy(), self.undone)
+        return rows.filter(pc.and_(pc.equal(rows["_source"], self.source), pa.array(~gone)))

@@ -45,14 +45,14 @@ class World:
         self.folder, self.most = LocalFolder(folder), most
         self.requests = RequeueRequests(MemoryStore(), "j")
         self.clock = ManualClock(0)
-        self.batch, self.mark = 0, None
+        self.batch, self.mark, self.superseded = 0, None, list[list[int]]()
         self.sent: list[int] = []
         self.put([])
         self.restart()
 
     def commit(self, batch: int) -> Any:
         progress = SourceProgress(position={}, partitions={}, ended=False, requeued=self.mark)
-        return SimpleNamespace(batch=batch, sources={"rows": progress})
+        return SimpleNamespace(batch=batch, sources={"rows": progress}, superseded=self.superseded)
 
     def restart(self, pending: Any = None) -> None:
         """Begin another driver."""
