@@ -29,6 +29,7 @@ from penstock.errors import (
     SourceRefused,
     SourceUnavailable,
 )
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sinks.encoders import Encoder
 
 __all__ = ["Avro"]
@@ -73,6 +74,7 @@ class Avro(Encoder):
     password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        refuse_other_types(self)
         if (self.schema is None) is (self.registry is None) or (self.registry is None) is not (self.subject is None):
             raise ConfigError("Avro needs a schema=, or a registry= and a subject=")
         if self.schema is not None:

@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.staged_files import read_staged
 
@@ -22,6 +24,12 @@ class Console(Sink):
     in_order = True
 
     rows: int = 20
+
+    def __post_init__(self) -> None:
+        """Refuse a number of rows that is none."""
+        refuse_other_types(self)
+        if self.rows < 1:
+            raise ConfigError(f"rows is {self.rows}, and a table shows one at least")
 
     def open(self, staging: CheckpointFolder, spark: Any) -> ConsolePublisher:
         """Return the publisher."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import SinkSchemaMismatch, SinkValueRefused
+from penstock.graph.argument_types import refuse_other_types
 
 __all__ = ["Encoder", "Json", "Raw", "Text", "json_of", "plain_text"]
 
@@ -43,6 +44,10 @@ class Text(Encoder):
 
     column: str = "value"
 
+    def __post_init__(self) -> None:
+        """Refuse arguments of other types."""
+        refuse_other_types(self)
+
     def check(self, schema: pa.Schema) -> None:
         """Refuse a schema without that column of text."""
         _only(schema, self.column, pa.types.is_string, "text")
@@ -57,6 +62,10 @@ class Raw(Encoder):
     """One column of bytes as they are; null is a record without a value."""
 
     column: str = "value"
+
+    def __post_init__(self) -> None:
+        """Refuse arguments of other types."""
+        refuse_other_types(self)
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse a schema without that column of bytes."""
@@ -80,8 +89,7 @@ class Json(Encoder):
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.columns, str):
-            raise TypeError(f"columns={self.columns!r} is a text; write columns=[{self.columns!r}]")
+        refuse_other_types(self)
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse a column that is not there, or whose type JSON cannot hold."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import (
+    ConfigError,
     PenstockError,
     SinkBusy,
     SinkConflict,
@@ -15,6 +16,7 @@ from penstock.errors import (
     SinkRefused,
     SinkUnavailable,
 )
+from penstock.graph.argument_types import refuse_other_types
 from penstock.kafka.admin import SECONDS, Admin, Topic
 from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
 
@@ -43,6 +45,12 @@ class NewTopic:
     partitions: int
     replication: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        refuse_other_types(self)
+        for name in ("partitions", "replication"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"{name} is {value}, and is at least 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,6 @@ class Mode(Enum):
 
 def checked_keys(mode: Mode, keys: Sequence[str], where: str) -> tuple[str, ...]:
     """Return the keys; raises ConfigError where they and the mode do not go together."""
-    if isinstance(keys, str):
-        raise ConfigError(f"keys is {keys!r}, and takes names: [{keys!r}]")
     if (mode is Mode.UPSERT) != bool(keys):
         raise ConfigError("keys=[...] goes with mode=Mode.UPSERT, and each needs the other", where=where)
     if len(set(keys)) < len(keys):

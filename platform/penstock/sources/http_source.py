@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.durations import Duration, millis
 from penstock.graph.policies import BadRecord
 from penstock.receivers.blocks import MOST_BYTES
@@ -74,6 +75,7 @@ class Http(Source):
     acknowledged = "counted from what a request was answered with 200 for"
 
     def __post_init__(self) -> None:
+        refuse_other_types(self)
         refuse_settings(
             receivers=1,
             splits=self.splits,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import structlog
 
 from penstock.errors import ConfigError, FixedRangeGone, SourceGap, TopicNotFound, TopicReplaced
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.policies import BadRecord, OnGap
 from penstock.sources.base import Ends, PartitionNames, Position, Source, Span, SplitReader, Waiting
 from penstock.sources.formats import Format
@@ -88,12 +89,14 @@ class Kafka(Source):
     def __post_init__(self) -> None:
         if sum(given is not None for given in (self.topics, self.pattern, self.partitions)) != 1:
             raise ConfigError("Kafka needs one of topics=, pattern= and partitions=")
-        if isinstance(self.topics, str):
-            raise ConfigError(f"topics={self.topics!r} is a text; write topics=[{self.topics!r}]")
+        self._check_start()
+        refuse_other_types(self)
+        for name in ("topics", "partitions"):
+            if (given := getattr(self, name)) is not None and not given:
+                raise ConfigError(f"{name}={given!r} names nothing to read")
         listed = list(self.topics or ())
         if not all(listed) or len(set(listed)) < len(listed):
             raise ConfigError(f"topics={listed} has an empty name, or one twice")
-        self._check_start()
         for option in self.options:
             if option in _OURS:
                 raise ConfigError(f"options={{{option!r}: …}} is set by the source itself")

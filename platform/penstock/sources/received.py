@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import BlocksGone, ConfigError, RootMissing
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.durations import Duration, millis
 from penstock.graph.policies import BadRecord
 from penstock.receivers import Receiver
@@ -72,6 +73,7 @@ class Receive(Source):
             raise ConfigError(f"receiver is {self.receiver!r}, and no penstock.receivers.Receiver")
         if kind.on_start is Receiver.on_start:
             raise ConfigError(f"receiver is a {kind.__name__}, which lacks on_start, where a receiver begins")
+        refuse_other_types(self)
         refuse_settings(
             receivers=self.receivers,
             splits=self.splits,
@@ -110,7 +112,7 @@ def refuse_settings(
             raise ConfigError(f"{name} is {value}, and is at least 1")
     if block_bytes > MOST_BYTES:
         raise ConfigError(f"block_bytes is {block_bytes:,}, and a block has {MOST_BYTES:,} bytes at most")
-    if not isinstance(interval, Duration) or interval < _LEAST_INTERVAL:
+    if interval < _LEAST_INTERVAL:
         raise ConfigError(f"block_interval is {interval}, and is a Duration of a millisecond at least")
 
 

@@ -27,6 +27,7 @@ from penstock.errors import (
     SourceChanged,
     SourceNotFound,
 )
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.policies import BadRecord, OnEnd
 from penstock.sources.base import (
     ERROR,
@@ -88,6 +89,7 @@ class FileReplay(Source):
 
     def __post_init__(self) -> None:
         """Refuse batches without rows, and files that are neither Parquet nor CSV by their names."""
+        refuse_other_types(self)
         if self.rows_per_batch < 1:
             raise ConfigError(f"rows_per_batch is {self.rows_per_batch}, and a batch needs at least one row")
         if Path(self.path).suffix not in _SUFFIXES:

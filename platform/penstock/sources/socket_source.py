@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.durations import Duration, millis
 from penstock.graph.policies import BadRecord
 from penstock.receivers.receiver import Rows
@@ -59,6 +60,7 @@ class Socket(Source):
     acknowledged = "counted from the lines in blocks: those of the newest block may be lost, as TCP acknowledges none"
 
     def __post_init__(self) -> None:
+        refuse_other_types(self)
         refuse_settings(
             receivers=1,
             splits=self.splits,

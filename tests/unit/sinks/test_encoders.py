@@ -15,7 +15,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import SinkSchemaMismatch, SinkValueRefused
+from penstock.errors import ConfigError, SinkSchemaMismatch, SinkValueRefused
 from penstock.sinks.encoders import Json, Raw, Text, plain_text
 from penstock.sources import Json as SourceJson
 
@@ -166,7 +166,7 @@ def test_some_columns_in_an_order_of_their_own() -> None:
     """`Json(columns)`."""
     rows = pa.table({"a": [1], "b": ["x"], "c": [None]})
     assert Json(["b", "a"]).encode(rows).to_pylist() == ['{"b":"x","a":1}']
-    with pytest.raises(TypeError, match="is a text"):
+    with pytest.raises(ConfigError, match="is a text"):
         Json("ab")
 
 

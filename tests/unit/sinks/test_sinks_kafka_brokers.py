@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from penstock.errors import (
+    ConfigError,
     PenstockError,
     SinkBusy,
     SinkConflict,
@@ -51,11 +52,10 @@ def test_other_clients_get_no_settings_of_producers() -> None:
 @pytest.mark.parametrize(
     "new",
     [
-        NewTopic(partitions=0),
         NewTopic(partitions=1, replication=9),
         NewTopic(partitions=1, config={"no.such": "1"}),
     ],
-    ids=["no partitions", "too many replicas", "no such setting"],
+    ids=["too many replicas", "no such setting"],
 )
 def test_a_topic_that_cannot_be_created_is_named(kafka: Any, topic: str, new: NewTopic) -> None:
     """With what the brokers say of it."""
@@ -75,3 +75,10 @@ def test_a_topic_that_is_there_is_left_alone(kafka: Any, topic: str) -> None:
     assert first.partitions == (0, 1)
     assert brokers.largest(topic) == 1_048_588
     assert brokers.marker("uuid/nobody", topic) is None
+
+
+@pytest.mark.parametrize("wrong", [{"partitions": 0}, {"partitions": 1, "replication": 0}])
+def test_a_topic_has_a_partition_and_a_replica(wrong: dict[str, int]) -> None:
+    """No broker is asked for one that has none."""
+    with pytest.raises(ConfigError, match="is 0, and is at least 1"):
+        NewTopic(**wrong)  # type: ignore[arg-type]

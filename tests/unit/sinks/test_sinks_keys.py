@@ -23,7 +23,6 @@ from penstock.sinks.keys import (
     [
         pytest.param(Mode.UPSERT, [], "each needs the other", id="no keys"),
         pytest.param(Mode.APPEND, ["k"], "each needs the other", id="keys of an append"),
-        pytest.param(Mode.UPSERT, "key", "takes names", id="one text"),
         pytest.param(Mode.UPSERT, ["k", "k"], "twice", id="a key twice"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_job_reads_rows_as_they_come_due(tmp_path: Path, clock: ManualClock) -
 @pytest.mark.parametrize("speed", [0, -1, True, float("nan"), float("inf"), "fast"], ids=str)
 def test_a_speed_that_is_none_is_refused(tmp_path: Path, speed: Any) -> None:
     """Issue 19: as the job is built."""
-    with pytest.raises(ConfigError, match="speed is .*; it takes a number above 0, or None"):
+    with pytest.raises(ConfigError, match="speed is .* takes a number"):
         FileReplay(tmp_path / "rows.csv", order_by="t", speed=speed)
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import make_folders
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import DeltaJarsMissing, JobError, SinkError, SinkSchemaMismatch
+from penstock.errors import DeltaJarsMissing, SinkError, SinkSchemaMismatch
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sinks.base import (
     CreatingSink,
     MaintainedSink,
@@ -51,8 +52,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
         keys: The columns of the key, for `Mode.UPSERT`.
 
     Raises:
-        JobError: `partition_by` is one text.
-        ConfigError: Keys and mode do not go together.
+        ConfigError: Keys and mode do not go together, or an argument has another type.
     """
 
     deduplicates = True
@@ -66,8 +66,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
 
     def __post_init__(self) -> None:
         """Refuse one name where names belong, whose letters would be taken for columns, and keys without a use."""
-        if isinstance(self.partition_by, str):
-            raise JobError(f"partition_by is {self.partition_by!r}, and takes names: ({self.partition_by!r},)")
+        refuse_other_types(self)
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         object.__setattr__(self, "keys", checked_keys(self.mode, self.keys, str(self.path)))
         object.__setattr__(self, "in_order", self.mode is Mode.UPSERT)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sinks.base import CreatingSink, Publisher
 from penstock.sinks.keys import Mode, checked_keys, how_written
 from penstock.sinks.postgres.publisher import PostgresPublisher
@@ -51,6 +52,7 @@ class Postgres(CreatingSink):
 
     def __post_init__(self) -> None:
         """Refuse what says two things."""
+        refuse_other_types(self)
         if not self._name.name:
             raise ConfigError("a Postgres sink needs the name of a table")
         object.__setattr__(self, "keys", checked_keys(self.mode, self.keys, self.table))

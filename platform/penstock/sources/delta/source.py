@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError, TableUnreadable
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.policies import OnGap, OnRewrite
 from penstock.sources.base import Source
 from penstock.sources.delta.columns import columns_of_table, schema_of
@@ -54,7 +55,8 @@ class DeltaTable(Source):
     def __post_init__(self) -> None:
         if not isinstance(self.start, Version) and self.start not in (Start.SNAPSHOT, Start.LATEST):
             raise ConfigError(f"start={self.start!r}; a table is read from Start.SNAPSHOT, Start.LATEST or version(7)")
-        if isinstance(self.columns, str) or (self.columns is not None and not self.columns):
+        refuse_other_types(self)
+        if self.columns is not None and not self.columns:
             raise ConfigError(f"columns={self.columns!r} is no list of names")
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
             raise ConfigError(f"columns={list(self.columns)} has a name twice")

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import ColumnsChanged, ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
 from penstock.sources.formats.base import columns_of, shown
@@ -83,6 +84,10 @@ class Parquet(FileFormat):
     """
 
     schema: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse arguments of other types."""
+        refuse_other_types(self)
 
     def columns(self) -> pa.Schema | None:
         """Return the columns of the DDL, None without any."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ConfigError, DecoderFailed, PenstockError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.source_location import file_of
 from penstock.sources.formats.base import Decoded, Format, columns_of
 from penstock.sources.records import cast_columns
@@ -47,6 +48,7 @@ class ArrowFunction(Format):
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise ConfigError(f"fn={self.fn!r} is no function")
+        refuse_other_types(self)
 
     def columns(self) -> pa.Schema:
         """Return the columns; raises ConfigError for DDL that Spark cannot parse."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from penstock.avro.schema import SchemaText, compiled, reads, shortened
 from penstock.avro.schema_registry import NotRegistered, SchemaRegistry
 from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sources.formats.base import NO_VALUE, Decoded, Format, placed
 
 __all__ = ["Avro"]
@@ -54,6 +55,7 @@ class Avro(Format):
     password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        refuse_other_types(self)
         if self.schema is None and self.registry is None:
             raise ConfigError("Avro needs a schema= or a registry=")
         if self.registry is None and (self.subject, self.user, self.password) != (None, None, None):

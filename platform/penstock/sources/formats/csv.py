@@ -10,6 +10,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sources.formats.base import NO_VALUE, Decoded, Format, columns_of, cut, placed, texts_of
 from penstock.sources.records import cast_columns
 
@@ -44,6 +45,7 @@ class Csv(Format):
     header: bool = False
 
     def __post_init__(self) -> None:
+        refuse_other_types(self)
         for name, sign in (("delimiter", self.delimiter), ("quote", self.quote)):
             if len(sign) != 1 and (name, sign) != ("quote", ""):
                 raise ConfigError(f"{name}={sign!r} is not one character")
@@ -51,8 +53,6 @@ class Csv(Format):
                 raise ConfigError(f"{name}={sign!r} is a line end")
         if self.delimiter == self.quote:
             raise ConfigError(f"delimiter and quote are both {self.quote!r}")
-        if isinstance(self.nulls, str):
-            raise ConfigError(f"nulls={self.nulls!r} is a text; write nulls=[{self.nulls!r}]")
 
     def columns(self) -> pa.Schema:
         """Return the columns; raises ConfigError as `csv_columns` does, and for a header, which one record has not."""

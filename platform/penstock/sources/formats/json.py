@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import ConfigError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.sources.formats.base import NO_VALUE, Decoded, Format, columns_of, cut, placed
 from penstock.sources.records import cast_columns
 
@@ -30,6 +31,10 @@ class Json(Format):
     """
 
     schema: str
+
+    def __post_init__(self) -> None:
+        """Refuse arguments of other types."""
+        refuse_other_types(self)
 
     def columns(self) -> pa.Schema:
         """Return the columns; raises ConfigError for DDL that Spark cannot parse, and for what JSON cannot hold."""

@@ -16,7 +16,7 @@ from penstock.sources import DeltaTable, Start, bytes_, version
 WRONG: dict[str, dict[str, Any]] = {
     "start=<Start.EARLIEST": {"start": Start.EARLIEST},
     "start=7": {"start": 7},
-    "columns='k' is no list": {"columns": "k"},
+    "columns='k' is a text": {"columns": "k"},
     "is no list of names": {"columns": []},
     "has a name twice": {"columns": ["k", "k"]},
     "splits is 0": {"splits": 0},
