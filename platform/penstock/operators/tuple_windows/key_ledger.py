@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,17 +15,46 @@ from penstock.operators.protocol import StateView, StepFacts
 from penstock.operators.tuple_windows.tuple_layout import FIRED, IDLE, KEYS, SEEN, TupleLayout, micros
 from penstock.state.keys import Bools, Ints
 from penstock.state.row_layout import DELETED, GROUP, HASH
+from penstock.time.clock import END_OF_TIME
 
-__all__ = ["KeyLedger"]
+__all__ = ["TTL", "KeyLedger", "TtlChange", "changed_ttl", "facts_of_ttl"]
 
 _UTC = pa.timestamp("us", tz="UTC")
+TTL = "ttl"
+"""The fact that has the TTL of the keys of a partition's state, in microseconds; null for none."""
+
+
+class TtlChange(Enum):
+    """How a TTL differs from that of the state."""
+
+    NONE = auto()
+    """It is the same, or longer: the entries of the keys find them early enough."""
+    NEW = auto()
+    """There was none, so nobody knows when the last row of a key came."""
+    SHORTER = auto()
+    """A key may be over before its entry is due."""
+
+
+def changed_ttl(state: StateView, idle: int | None) -> TtlChange:
+    """Return how a TTL in microseconds differs from that of the state."""
+    # Older versions have not written it. Where there are entries there was one.
+    was = state.facts.get(TTL, END_OF_TIME if state.manifest.chain(IDLE) else None)
+    if idle is None or (was is not None and was <= idle):
+        return TtlChange.NONE
+    return TtlChange.NEW if was is None else TtlChange.SHORTER
+
+
+def facts_of_ttl(state: StateView, idle: int | None) -> Mapping[str, Any] | None:
+    """Return the facts of the state with this TTL; None where they have it."""
+    return None if state.facts.get(TTL) == idle else {**state.facts, TTL: idle}
 
 
 class KeyLedger:
     """The keys of a batch, in the order of their hashes.
 
     `fired` is the end of the last round before the batch, and `seen` the batch time of the last row, NONE for neither.
-    `over` are the keys whose TTL is over, and `looked_at` those of which an index entry is due.
+    `over` are the keys whose TTL is over, and `looked_at` those of which an index entry is due. `dated` are the keys
+    of which the last row counts as of now, because nobody knows when it came.
     """
 
     def __init__(self, layout: TupleLayout, state: StateView, facts: StepFacts, keys: pa.Table) -> None:
@@ -32,6 +65,7 @@ class KeyLedger:
         self.seen = np.full(n, NONE, dtype=np.int64)
         self.touched = np.zeros(n, dtype=np.bool_)
         self.looked_at = np.zeros(n, dtype=np.bool_)
+        self.dated = np.zeros(n, dtype=np.bool_)
         if self._kept:
             schema = pa.schema([(FIRED, _UTC), (SEEN, _UTC)])
             self.had, table = state.lookup(KEYS, integers(keys, HASH), keys, schema=schema)
@@ -52,6 +86,11 @@ class KeyLedger:
         if len(ids):
             self.floors[IDLE] = behind(self.facts.time)
 
+    def date(self, ids: Ints) -> None:
+        """Mark keys to which a new TTL applies from now on."""
+        self.dated[ids] = True
+        self.seen[ids] = self.facts.time
+
     @property
     def over(self) -> Bools:
         """Return the keys whose last row came longer ago than the TTL, strictly."""
@@ -67,7 +106,7 @@ class KeyLedger:
         fired = self.fired if ends is None else np.maximum(self.fired, ends)
         # Null without a TTL, so that one that comes later finds the keys that have no entry.
         seen = np.where(self.touched, NONE if idle is None else self.facts.time, self.seen)
-        write = over | (fired > self.fired) | (self.touched & (idle is not None))
+        write = over | self.dated | (fired > self.fired) | (self.touched & (idle is not None))
         at = np.flatnonzero(write)
         own = {
             GROUP: np.zeros(len(at), dtype=np.int64),
@@ -78,7 +117,7 @@ class KeyLedger:
         made = {KEYS: self.layout.stored(KEYS, self.keys.take(pa.array(at)), **own)}
         if idle is not None:
             had_entry = self.had & (self.seen != NONE)
-            asked = (self.touched & ~had_entry) | (self.looked_at & (self.touched | self.had))
+            asked = (self.touched & ~had_entry) | (self.looked_at & (self.touched | self.had)) | self.dated
             again = np.flatnonzero(~over & asked)
             made[IDLE] = self.layout.entries(seen[again] + idle + 1, self.keys.take(pa.array(again)))
         return made

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
 
@@ -29,11 +29,13 @@ from penstock.operators.functions.key_timeouts import NONE, behind
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import HASHED, MAIN, TIME, Due, Emit, Rebuilt, StateView, StepFacts, Tally
 from penstock.operators.schema_evolution import Evolution
+from penstock.operators.tuple_windows.key_ledger import TTL, TtlChange, changed_ttl, facts_of_ttl
 from penstock.operators.tuple_windows.pane_batch import PaneBatch, panes_of
 from penstock.operators.tuple_windows.tuple_side import TupleSide
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.window_evolution import kept_now
 from penstock.operators.windows.window_rows import WINDOW_END, WINDOW_START
+from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
 from penstock.state.parts import Merge, Part, by_name
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH
@@ -160,7 +162,8 @@ class PaneStep(WholeRowsStep):
         if self.idle is not None:
             append[IDLE] = self._entries(seen + self.idle + 1, hashed)
         due = int(seen.min()) + self.idle + 1 if self.idle is not None and rows.num_rows else None
-        return Rebuilt(change=Change(append=append), due=None, due_time=due)
+        facts = {} if self.idle is None else {TTL: self.idle}
+        return Rebuilt(change=Change(append=append, facts=facts), due=None, due_time=due)
 
     def _written(
         self, keys: pa.Table, counts: Ints, seen: Ints, panes: pa.Array, deleted: Bools | None = None
@@ -189,6 +192,9 @@ class PaneStep(WholeRowsStep):
         of_keys = pa.schema([(HASH, pa.int64()), *self.keys])
         arrived = pa.table([rows[HASHED], *self.side.key_table(rows).columns], schema=of_keys)
         due = [] if self.idle is None else state.scan(IDLE, None, facts.time + 1, of_keys)
+        changed = changed_ttl(state, self.idle)
+        if changed is not TtlChange.NONE:
+            due += [table.select(of_keys.names).cast(of_keys) for table in live_rows(state, KEYS, self.parts)]
         every = pa.concat_tables([arrived, *due]).combine_chunks()
         grouping = group_rows([column_array(every, name) for name in self.keys.names], integers(every, HASH))
         keys = every.take(pa.array(grouping.first))
@@ -213,13 +219,17 @@ class PaneStep(WholeRowsStep):
         outside = batch.in_no_window
         yield Tally({"merged": n - outside, "in_no_window": outside, "fired": batch.fired, "expired": batch.expired})
         seen = column_array(held, SEEN).cast(pa.int64()).fill_null(NONE).to_numpy()
+        if changed is TtlChange.NEW:
+            seen = np.full(len(seen), facts.time)
         looked_at = np.zeros(keys.num_rows, dtype=np.bool_)
         looked_at[grouping.ids[n:]] = True
         over = looked_at & ~touched & had & (seen < facts.time - (self.idle or 0))
         # Null without a TTL, so that one that comes later finds the keys that have no entry.
         now = NONE if self.idle is None else facts.time
         entered = had & (seen != NONE)
-        after = yield self._change(batch, keys, touched, over, entered, looked_at, np.where(touched, now, seen))
+        dated = had & (changed is TtlChange.NEW)
+        change = self._change(batch, keys, touched | dated, over, entered, looked_at, np.where(touched, now, seen))
+        after = yield replace(change, facts=facts_of_ttl(state, self.idle)) if change.append else change
         assert after is not None
         yield Due(None, None if self.idle is None else after.first_group(IDLE))
 

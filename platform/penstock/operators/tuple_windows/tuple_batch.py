@@ -8,7 +8,7 @@ end at multiples of a duration evaluate every key that has rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from penstock.operators.grouping import group_rows
 from penstock.operators.interval_pairs import number_in_key
 from penstock.operators.protocol import HASHED, TIME, Due, Emit, StateView, StepFacts
 from penstock.operators.tuple_windows.evaluated import evaluated_windows
-from penstock.operators.tuple_windows.key_ledger import KeyLedger
+from penstock.operators.tuple_windows.key_ledger import KeyLedger, TtlChange, changed_ttl, facts_of_ttl
 from penstock.operators.tuple_windows.rounds import (
     NEVER,
     KeyRows,
@@ -37,6 +37,7 @@ from penstock.operators.tuple_windows.tuple_layout import (
     CLOSED,
     ENTERED,
     IDLE,
+    KEYS,
     ROWS,
     WAITING,
     TupleLayout,
@@ -119,14 +120,19 @@ class TupleBatch:
         layout, state, n = self.layout, self.state, self.new.num_rows
         self.waited = self._waited()
         waited = sum(table.num_rows for table in self.waited)
-        looked_at = layout.entries_due(state, self.facts.time)
-        entries = sum(table.num_rows for table in looked_at)
+        looked_at, dated = layout.entries_due(state, self.facts.time), list[pa.Table]()
+        match changed_ttl(state, layout.idle):
+            case TtlChange.NEW:
+                dated = [table for part in (KEYS, ROWS) for table in live_rows(state, part, layout.parts)]
+            case TtlChange.SHORTER:
+                looked_at += live_rows(state, KEYS, layout.parts)
+        entries, aged = (sum(table.num_rows for table in tables) for tables in (looked_at, dated))
         all_keys = layout.slide is not None and not layout.by_clock and self.due
         schema = pa.schema([*self._gathered, (ENTERED, pa.bool_())])
         held = [conform(rows, schema) for rows in live_rows(state, ROWS, layout.parts)] if all_keys else []
         own = pa.schema([(HASH, pa.int64()), *layout.keys])
         every = pa.concat_tables(
-            [table.select(own.names).cast(own) for table in (self.new, *self.waited, *looked_at, *held)]
+            [table.select(own.names).cast(own) for table in (self.new, *self.waited, *looked_at, *dated, *held)]
         )
         grouping = group_rows([column_array(every, name) for name in layout.keys.names], integers(every, HASH))
         ids, first = grouping.ids, pa.array(grouping.first)
@@ -135,10 +141,12 @@ class TupleBatch:
         self.ledger = KeyLedger(layout, state, self.facts, self.keys)
         self.ledger.touch(ids[: n + waited])
         self.ledger.look_at(ids[n + waited : n + waited + entries])
-        held_ids = ids[n + waited + entries :]
+        self.ledger.date(ids[n + waited + entries : n + waited + entries + aged])
+        held_ids = ids[n + waited + entries + aged :]
         if not all_keys and not layout.by_clock:
             every_key = layout.slide is None or layout.pushes
-            wanted = np.arange(len(self.hashes)) if every_key else np.flatnonzero(self.ledger.looked_at)
+            looked = self.ledger.looked_at
+            wanted = np.flatnonzero(looked | self.ledger.touched if every_key else looked)
             place, table = state.rows_of(
                 layout.parts[ROWS], self.hashes[wanted], self.keys.take(pa.array(wanted)), schema=schema
             )
@@ -290,15 +298,17 @@ class TupleBatch:
         """Return what the batch changes."""
         append: dict[str, pa.Table] = {}
         floors: dict[str, int] = {}
-        facts = None
-        if self.layout.slide is not None and self.due and (self.rows.num_rows or self.new.num_rows):
-            facts = {**self.state.facts, CLOSED: self.end}
+        facts: Mapping[str, Any] | None = None
         self._change_waiting(append, floors)
         if not self.layout.by_clock:
             self._change_rows(append, floors)
         append |= self.ledger.written(self._last_ends())
         floors |= self.ledger.floors
         kept = {part: rows for part, rows in append.items() if rows.num_rows}
+        if kept:
+            facts = facts_of_ttl(self.state, self.layout.idle)
+        if self.layout.slide is not None and self.due and (self.rows.num_rows or self.new.num_rows):
+            facts = {**(self.state.facts if facts is None else facts), CLOSED: self.end}
         return Change(append=kept, floors=floors, facts=facts)
 
     def _change_waiting(self, append: dict[str, pa.Table], floors: dict[str, int]) -> None:

@@ -32,6 +32,7 @@ from penstock.operators.protocol import (
     Tally,
 )
 from penstock.operators.schema_evolution import Evolution
+from penstock.operators.tuple_windows.key_ledger import TTL
 from penstock.operators.tuple_windows.pane_step import PaneStep, has_panes
 from penstock.operators.tuple_windows.tuple_batch import TupleBatch
 from penstock.operators.tuple_windows.tuple_layout import (
@@ -197,6 +198,7 @@ class TupleStep(WholeRowsStep):
             append[IDLE] = layout.entries(micros(keys, SEEN) + layout.idle + 1, keys)
         due = Due(moment.watermark, moment.time + 1)  # the next batch says when more is due
         facts = {CLOSED: end} if layout.slide is not None and end is not None else {}
+        facts |= {} if layout.idle is None else {TTL: layout.idle}
         change = Change(append={part: table for part, table in append.items() if table.num_rows}, facts=facts)
         busy = bool(change.append)
         return Rebuilt(

@@ -78,17 +78,57 @@ def test_nothing_is_due_once_all_keys_are_forgotten(tmp_path: Path) -> None:
     assert [disk.batch([[]], time=time).due.time for time in (10, 16, 20)][-1] is None
 
 
-@pytest.mark.parametrize("slide", [count(2), None], ids=["by two", "by one"])
-@pytest.mark.parametrize("time", [Time.PROCESSING, Time.EVENT], ids=["batch time", "event time"])
-def test_a_ttl_that_comes_later_holds_for_keys_that_get_rows(tmp_path: Path, slide: Any, time: Time) -> None:
-    """They were held without one, and have no entry of when to look at them."""
-    aggregates = None if time is Time.EVENT else {"n": agg.count()}
-    without = TupleDisk(TupleWindow(count(3), slide, time=time, unbounded=True), tmp_path, aggregates=aggregates)
-    without.batch([rows(1, 2, 3)], time=1)
-    disk = TupleDisk(TupleWindow(count(3), slide, time=time, ttl=micros(5)), tmp_path, aggregates=aggregates)
-    disk.refs, disk.batches = without.refs, without.batches
-    mark = 10 if time is Time.EVENT else None
-    disk.batch([rows(4)], time=2)
-    for moment in (20, 40):
-        disk.batch([[]], time=moment, watermark=mark)
-    assert disk.shown().num_rows == 0
+CHANGING = [
+    pytest.param(count(2), Time.PROCESSING, {"n": agg.count()}, id="panes"),
+    pytest.param(count(2), Time.PROCESSING, None, id="batch time by two"),
+    pytest.param(None, Time.PROCESSING, None, id="batch time by one"),
+    pytest.param(micros(7), Time.PROCESSING, None, id="batch time by duration"),
+    pytest.param(count(2), Time.EVENT, None, id="event time by two"),
+    pytest.param(None, Time.EVENT, None, id="event time by one"),
+    pytest.param(micros(7), Time.EVENT, None, id="event time by duration"),
+]
+
+
+def with_ttl(ttl: int | None, root: Path, case: tuple[Any, Time, Any], after: TupleDisk | None = None) -> TupleDisk:
+    """Return a step with a TTL in microseconds, None for none; `after` is what ran before it."""
+    slide, time, aggregates = case
+    bound: dict[str, Any] = {"unbounded": True} if ttl is None else {"ttl": micros(ttl)}
+    step = TupleDisk(TupleWindow(count(3), slide, time=time, **bound), root, aggregates=aggregates)
+    if after is not None:
+        step.refs, step.batches = after.refs, after.batches
+    return step
+
+
+@pytest.mark.parametrize(("slide", "time", "aggregates"), CHANGING)
+@pytest.mark.parametrize("before", [None, 500], ids=["none", "longer"])
+def test_another_ttl_holds_at_once(tmp_path: Path, slide: Any, time: Time, aggregates: Any, before: int | None) -> None:
+    """5.7, 7.2: for keys without rows too; nobody knows when the last row of a key came where there was no TTL."""
+    case = (slide, time, aggregates)
+    step = with_ttl(before, tmp_path, case)
+    mark = 30 if time is Time.EVENT else None
+    step.batch([rows(1, 2, 3)], time=1)
+    step.batch([[]], time=9, watermark=mark)  # which takes the rows that wait
+    step = with_ttl(5, tmp_path, case, step)
+    waited = time is Time.EVENT or slide == micros(7)
+    forgotten_in = 16 if before is None else 15 if waited else 10
+    for moment in (10, 14, 15, 16):
+        step.batch([[]], time=moment, watermark=mark)
+        assert (step.shown().num_rows == 0) == (moment >= forgotten_in)
+
+
+@pytest.mark.parametrize(("slide", "time", "aggregates"), CHANGING)
+def test_a_ttl_that_comes_back_knows_nothing_of_what_came_meanwhile(
+    tmp_path: Path, slide: Any, time: Time, aggregates: Any
+) -> None:
+    """5.7: rows that came without one do not date their key."""
+    case = (slide, time, aggregates)
+    step = with_ttl(5, tmp_path, case)
+    mark = 30 if time is Time.EVENT else None
+    step.batch([rows(1)], time=1, watermark=mark)
+    step = with_ttl(None, tmp_path, case, step)
+    step.batch([rows(31, 32)], time=20, watermark=mark)
+    step.batch([[]], time=28, watermark=None if mark is None else 40)
+    step = with_ttl(5, tmp_path, case, step)
+    for moment in (30, 35, 36):
+        step.batch([[]], time=moment, watermark=None if mark is None else 40)
+        assert (step.shown().num_rows == 0) == (moment == 36)
