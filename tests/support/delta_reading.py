@@ -66,10 +66,10 @@ def cut(values: Sequence[int], parts: int) -> list[Sequence[int]]:
 class Written:
     """A table whose log a test writes line by line."""
 
-    def __init__(self, path: Path, *, columns: str = "k long", **settings: str) -> None:
+    def __init__(self, path: Path, *, columns: str = "k long", ident: str = ID, **settings: str) -> None:
         self.path, self.version = path, -1
         (path / "_delta_log").mkdir(parents=True, exist_ok=True)
-        self.commit(self.protocol(), self.metadata(columns, **settings))
+        self.commit(self.protocol(), self.metadata(columns, ident, **settings))
 
     def commit(self, *actions: dict[str, Any]) -> int:
         """Write the next version."""

@@ -29,6 +29,7 @@ from penstock.sources.delta.columns import column_types, columns_of_table
 from penstock.sources.delta.log import DeltaLog
 from penstock.sources.delta.queue import Queue, Spot
 from penstock.sources.delta.tasks import DeltaTaskReader, opened, pieces_of
+from penstock.sources.file.positions import Entry
 from penstock.sources.file.reader import AtMost
 from penstock.sources.starts import Version
 
@@ -71,6 +72,7 @@ class DeltaReader(SplitReader):
         self._queue: Queue | None = None
         self._refusal: PenstockError | None = None
         self._ahead: tuple[Position | None, Position] | None = None
+        self._last: Entry | None = None  # of the version before the one that is looked for
 
     def backlog(self, after: Position | None) -> dict[str, Waiting]:
         """Return the rows that wait, of which a batch reads `at_most`.
@@ -116,6 +118,7 @@ class DeltaReader(SplitReader):
                     raise
                 self._note_gap(spot.version, spot.version + 1, why.what)
                 queue.next = spot.version + 1
+        self._last = self.log.look(queue.next - 1)[0]
         return queue
 
     def _first(self) -> Spot:
@@ -151,11 +154,14 @@ class DeltaReader(SplitReader):
     def _look(self, queue: Queue) -> None:
         """Put the versions into the queue that have been committed, up to one that is refused."""
         while self._refusal is None:
-            actions = self.log.actions(queue.next)
-            if actions is None:
+            entry = self.log.look(queue.next)[0]
+            if entry is None:
                 if not self._passes_gap(queue):
                     return
                 continue
+            actions = self.log.actions(queue.next) if self._is_same_table(queue.next - 1) else None
+            if actions is None:
+                return
             commit = commit_of(queue.next, actions, changes=self.task.changes)
             self._refusal = self._refusal_of(queue.next, commit.metadata, commit.protocol)
             if self._refusal is None and commit.rewrites is not None and self._on_rewrite is OnRewrite.FAIL:
@@ -166,6 +172,30 @@ class DeltaReader(SplitReader):
                 if commit.rewrites is not None:
                     self._note_skipped(queue.next, commit.rewrites)
                 queue.append(queue.next, self._counted(commit.files))
+                self._last = entry
+
+    def _is_same_table(self, read: int) -> bool:
+        """Return whether the log is still the one of which versions up to `read` were read.
+
+        Its entries may be cleaned up. But a table that was deleted and created again has others by the same numbers,
+        and so has an older copy of the folder. Returns False as well for a log that cannot tell yet.
+        """
+        last = self.log.look(read)[0]
+        if self._last is None or self._last.is_same(last):
+            return True
+        newest = self.log.versions().newest
+        table = self.log.table(newest)
+        if table is None:
+            return False
+        if table.id != self.table.id:
+            self._refusal = TableReplaced(f"the table was created again, as {table.id}", where=self.log.where)
+        elif newest < read:
+            self._refusal = TableReplaced(
+                f"version {read} was read, and the log ends with {newest}", where=self.log.where
+            )
+        else:
+            self._last = last
+        return self._refusal is None
 
     def _refusal_of(
         self, version: int, metadata: Mapping[str, Any] | None, protocol: Mapping[str, Any] | None
@@ -193,9 +223,12 @@ class DeltaReader(SplitReader):
         changed = self.log.changed()
         if changed == self._seen:
             return False
+        if not self._is_same_table(queue.next - 1):
+            return False
         self._seen = changed
         entries = [version for version in self.log.versions().entries if version >= queue.next]
-        if not entries or entries[0] == queue.next:
+        # A listing may lack the first of two entries that were made meanwhile, and have the second.
+        if not entries or entries[0] == queue.next or self.log.look(queue.next)[0] is not None:
             return bool(entries)
         wanted, earliest = queue.next, entries[0]
         problem = f"version {wanted} is wanted, and the log has {earliest} to {entries[-1]}"
@@ -203,7 +236,7 @@ class DeltaReader(SplitReader):
             self._refusal = SourceGap(problem, where=self.log.where, wanted=wanted, earliest=earliest)
             return False
         self._note_gap(wanted, earliest, problem)
-        queue.next = earliest
+        queue.next, self._last = earliest, None
         return True
 
     def _note_skipped(self, version: int, why: str) -> None:

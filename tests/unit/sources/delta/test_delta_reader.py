@@ -31,6 +31,7 @@ from penstock.graph.policies import OnGap, OnRewrite
 from penstock.sources import Start, files, version
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import SourceReader
+from penstock.sources.delta.log import DeltaLog, Versions
 from penstock.sources.delta.reader import DeltaReader
 from penstock.testing.source_contract import Feed, Grow, SourceContract, read
 
@@ -232,6 +233,76 @@ def test_another_table_at_the_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TableReplaced, match=f"has read the table {ID}, and this is another"):
         reader_of(tmp_path / "t").backlog(at)
     assert k_of(read_all(reader_of(tmp_path / "t"))[0]) == [0]
+
+
+@pytest.mark.remedy("PEN-SRC-027")
+@pytest.mark.parametrize("versions", [1, 3, 5])
+@pytest.mark.parametrize("on_gap", OnGap)
+def test_a_table_that_is_made_anew_while_it_is_read_is_refused(tmp_path: Path, versions: int, on_gap: OnGap) -> None:
+    """9.2: whether the new log is shorter, as long, or has the version that is read next; none of its rows is taken."""
+    written = Written(tmp_path / "t")
+    written.commit(written.file(0))
+    written.commit(written.file(1))
+    reader = reader_of(tmp_path / "t", on_gap=on_gap)
+    rows, at = read_all(reader)
+    assert k_of(rows) == [0, 1]
+    shutil.rmtree(tmp_path / "t")
+    other = Written(tmp_path / "t", ident="another")
+    for value in range(1, versions):
+        other.commit(other.file(100 + value))
+    with pytest.raises(TableReplaced, match="another"):
+        read_all(reader, at)
+
+
+def test_an_old_copy_of_a_table_is_refused_while_it_is_read(tmp_path: Path) -> None:
+    """9.2: the versions that follow in it are others than those that were read."""
+    written = Written(tmp_path / "t")
+    written.commit(written.file(0))
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    written.commit(written.file(1))
+    reader = reader_of(tmp_path / "t")
+    _, at = read_all(reader)
+    shutil.rmtree(tmp_path / "t")
+    (tmp_path / "copy").rename(tmp_path / "t")
+    with pytest.raises(TableReplaced, match="version 2 was read, and the log ends with 1"):
+        read_all(reader, at)
+
+
+def test_a_log_whose_read_entries_are_cleaned_up_is_the_same_table(tmp_path: Path) -> None:
+    """Its checkpoint says so."""
+    written = Written(tmp_path)
+    written.commit(written.file(0))
+    reader = reader_of(tmp_path)
+    _, at = read_all(reader)
+    Table(str(tmp_path)).create_checkpoint()
+    for gone in (0, 1):
+        (tmp_path / "_delta_log" / f"{gone:020}.json").unlink()
+    assert read_all(reader, at) == ([], at)
+    for value in (1, 2):
+        written.commit(written.file(value))
+        rows, at = read_all(reader, at)
+        assert k_of(rows) == [value]
+
+
+def test_a_listing_that_has_missed_a_version_makes_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F29: of two entries that are made while a folder is listed, a listing may have the second one alone."""
+    written = Written(tmp_path)
+    reader = reader_of(tmp_path, on_gap=OnGap.SKIP)
+    _, at = read_all(reader)
+    listed = DeltaLog.versions
+
+    def late(log: DeltaLog) -> Versions:
+        monkeypatch.undo()
+        for value in (1, 2):
+            written.commit(written.file(value))
+        there = listed(log)
+        return Versions(tuple(entry for entry in there.entries if entry != 1), there.checkpoints)
+
+    (tmp_path / "_delta_log" / "another").touch()
+    monkeypatch.setattr(DeltaLog, "versions", late)
+    with capture_logs() as logs:
+        assert k_of(read_all(reader, at)[0]) == [1, 2]
+    assert logs == []
 
 
 def test_another_kind_of_reading_is_refused(tmp_path: Path) -> None:
