@@ -1,7 +1,8 @@
 """Parse the predicates in Spark SQL that state partitions evaluate, where no Spark is: a part of the language.
 
-There are comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, + - * / %, literals and columns. Anything else is refused by
-name. What each means is that of Spark in ANSI mode; `operators.predicate_values` computes it.
+There are comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, + - * / % div, unix_seconds and its like, literals, columns.
+Anything else is refused by name. What each means is that of Spark in ANSI mode, as `operators.predicate_values` does.
+Tasks evaluate other expressions in this part of the language likewise (decision 177).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from penstock.errors import BadExpression
 from penstock.graph.source_location import job_error
 
-__all__ = ["Call", "Column", "Literal", "Predicate", "parse_predicate"]
+__all__ = ["Call", "Column", "Literal", "Predicate", "columns_of", "parse_expression", "parse_predicate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,23 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator over its operands: the sign, or `and`, `or`, `not`, `negative`, `is_null`."""
+    """An operator over its operands: the sign, or `and`, `or`, `not`, `negative`, `is_null`, `div`, or a function."""
 
     name: str
     of: tuple[Predicate, ...]
 
 
 Predicate = Literal | Column | Call
+
+
+def columns_of(node: Predicate) -> Iterator[str]:
+    """Yield the names of the columns that an expression reads."""
+    match node:
+        case Column(path):
+            yield path[0]
+        case Call(of=of):
+            for part in of:
+                yield from columns_of(part)
 
 
 class _Token(NamedTuple):
@@ -53,8 +64,13 @@ _TOKENS = re.compile(
     re.ASCII,
 )
 _COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_WORDS = frozenset({"and", "or", "not", "in", "between", "is", "null", "true", "false", "like", "case", "cast"})
-_LANGUAGE = "it may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL and + - * / %"
+_WORDS = frozenset({"and", "or", "not", "in", "between", "is", "null", "true", "false", "like", "case", "cast", "div"})
+_FUNCTIONS = frozenset({"unix_micros", "unix_millis", "unix_seconds"})
+_COMMENT = re.compile("--|/[*]")
+_LANGUAGE = (
+    "it may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, + - * / % div, and the functions "
+    "unix_seconds, unix_millis and unix_micros"
+)
 
 
 def parse_predicate(text: object, what: str) -> Predicate:
@@ -67,16 +83,21 @@ def parse_predicate(text: object, what: str) -> Predicate:
     if not isinstance(text, str) or not text.strip():
         raise job_error(f"{what} is {text!r}, not a predicate in Spark SQL", BadExpression)
     try:
-        return _Parser(list(_tokens(text))).whole()
+        return parse_expression(text)
     except ValueError as why:
         raise job_error(f"{what} is {text!r}, and {why}: {_LANGUAGE}", BadExpression) from None
+
+
+def parse_expression(text: str) -> Predicate:
+    """Return an expression, whether it is true or false or has another value; raises ValueError for any other text."""
+    return _Parser(list(_tokens(text))).whole()
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
         match = _TOKENS.match(text, at)
-        if match is None:
+        if match is None or _COMMENT.match(text, match.start(match.lastgroup or 0)):
             raise ValueError(f"{text[at:].split(maxsplit=1)[0]!r} is not understood")
         kind = str(match.lastgroup)
         yield _Token(kind, match[kind])
@@ -142,7 +163,7 @@ class _Parser:
 
     def product(self) -> Predicate:
         made = self.signed()
-        while (sign := self.sign("*", "/", "%")) is not None:
+        while (sign := self.sign("*", "/", "%") or ("div" if self.word("div") else None)) is not None:
             made = Call(sign, (made, self.signed()))
         return made
 
@@ -168,6 +189,10 @@ class _Parser:
                 return Literal(token.text[1:-1].replace("''", "'"))
             case "name" if token.text.lower() in ("null", "true", "false"):
                 return Literal({"null": None, "true": True, "false": False}[token.text.lower()])
+            case "name" if token.text.lower() in _FUNCTIONS and self.sign("(") is not None:
+                made = Call(token.text.lower(), (self.either(),))
+                self.need(self.sign(")") is not None, ")")
+                return made
             case "name" | "quoted" if token.text.lower() not in _WORDS:
                 return self.column(token)
         raise ValueError(f"{token.text!r} is not understood")

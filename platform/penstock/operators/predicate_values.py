@@ -1,4 +1,7 @@
-"""Evaluate predicates over Arrow tables as Spark does in ANSI mode: null is unknown, and NaN above all numbers."""
+"""Evaluate predicates and other expressions over Arrow tables as Spark does in ANSI mode.
+
+Null is unknown, and NaN above all numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ from penstock.errors import BadExpression, UserFunctionError
 from penstock.graph.predicates import Call, Column, Literal, Predicate
 from penstock.state.keys import Bools
 
-__all__ = ["TablePredicate"]
+__all__ = ["UNFIT", "TablePredicate", "value_of"]
 
-_UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError, KeyError, TypeError)
+UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError, KeyError, TypeError)
+"""What `value_of` raises where it cannot compute a value: missing, of another type, beyond its type, or by zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,8 @@ class TablePredicate:
     def check(self, columns: pa.Schema) -> None:
         """Raise BadExpression where columns are missing, or of types that do not go together."""
         try:
-            kind = self._value(self.predicate, columns.empty_table()).type
-        except _UNFIT as why:
+            kind = value_of(self.predicate, columns.empty_table()).type
+        except UNFIT as why:
             raise BadExpression(f"{self.what} does not fit the columns {', '.join(columns.names)}: {why}") from None
         if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
             raise BadExpression(f"{self.what} gives a {kind}, and a predicate is true or false")
@@ -41,22 +45,24 @@ class TablePredicate:
         Raises UserFunctionError where it cannot be computed, as for a sum beyond its type.
         """
         try:
-            value = self._value(self.predicate, rows)
-        except _UNFIT as why:
+            value = value_of(self.predicate, rows)
+        except UNFIT as why:
             raise UserFunctionError(f"{self.what} cannot be computed: {why}") from why
         whole = pa.array(np.zeros(rows.num_rows, dtype=np.bool_)) if pa.types.is_null(value.type) else value
         true: Bools = pc.fill_null(whole, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow takes it by place
         return true
 
-    def _value(self, node: Predicate, rows: pa.Table) -> pa.Array:
-        match node:
-            case Literal(value):
-                return pa.repeat(_scalar(value), rows.num_rows)
-            case Column(path):
-                return _column(rows, path)
-            case Call(name, of):
-                return _called(name, [self._value(part, rows) for part in of])
-        raise TypeError(node)
+
+def value_of(node: Predicate, rows: pa.Table) -> pa.Array:
+    """Return the value of an expression for each row; raises one of UNFIT where one of them has none."""
+    match node:
+        case Literal(value):
+            return pa.repeat(_scalar(value), rows.num_rows)
+        case Column(path):
+            return _column(rows, path)
+        case Call(name, of):
+            return _called(name, [value_of(part, rows) for part in of])
+    raise TypeError(node)
 
 
 def _scalar(value: Any) -> pa.Scalar:
@@ -93,6 +99,8 @@ def _called(name: str, of: list[pa.Array]) -> pa.Array:
             return of[0].is_null()
         case "negative":
             return pc.negate_checked(of[0])
+        case "unix_micros" | "unix_millis" | "unix_seconds":
+            return _since_epoch(name, of[0])
         case "=" | "!=" | "<" | "<=" | ">" | ">=":
             return _compared(name, *of)
         case _:
@@ -139,22 +147,41 @@ def _computed(name: str, a: pa.Array, b: pa.Array) -> pa.Array:
         if not (pa.types.is_integer(value.type) or pa.types.is_floating(value.type)):
             raise TypeError(f"{name} is for integers and doubles, not for {value.type}")
     floating = pa.types.is_floating(a.type) or pa.types.is_floating(b.type)
+    if name == "div":
+        if floating:
+            raise TypeError("div is for integers")
+        a, b = a.cast(pa.int64()), b.cast(pa.int64())
     if name == "/" or (name == "%" and floating):
         a, b = a.cast(pa.float64(), safe=False), b.cast(pa.float64(), safe=False)
-    if name in ("/", "%") and pc.any(pc.equal(b, pa.scalar(0, b.type))).as_py():
+    if name not in ("/", "%", "div"):
+        return _SIGNS[name](a, b)
+    # Null by zero is null.
+    if pc.any(pc.and_(pc.equal(b, pa.scalar(0, b.type)), a.is_valid())).as_py():
         raise pa.ArrowInvalid("division by zero")
     if name != "%":
-        return _SIGNS[name](a, b)
-    if floating:
-        return pa.array(np.fmod(a.to_numpy(zero_copy_only=False), b.to_numpy(zero_copy_only=False)), from_pandas=True)
-    return pc.subtract_checked(a, pc.multiply_checked(pc.divide(a, b), b))
+        return pc.divide_checked(a, b)
+    # Of the sign of the dividend, as in Java, and 0 for the least number by -1.
+    known = pc.and_(a.is_valid(), b.is_valid())
+    left, right = (pc.if_else(known, value, pa.scalar(1, value.type)).to_numpy() for value in (a, b))
+    with np.errstate(invalid="ignore"):  # infinity by a number is no number, in Java as well
+        return pa.array(np.fmod(left, right), mask=~known.to_numpy(zero_copy_only=False))
+
+
+def _since_epoch(name: str, times: pa.Array) -> pa.Array:
+    if not (pa.types.is_timestamp(times.type) and times.type.unit == "us"):
+        raise TypeError(f"{name} is for timestamps, not for {times.type}")
+    micros = times.cast(pa.int64())
+    if name == "unix_micros":
+        return micros
+    # A moment before 1970 is in the second that has begun.
+    whole = np.floor_divide(micros.fill_null(0).to_numpy(), 1_000 if name == "unix_millis" else 1_000_000)
+    return pa.array(whole, mask=micros.is_null().to_numpy(zero_copy_only=False))
 
 
 _SIGNS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
     "+": pc.add_checked,
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
-    "/": pc.divide,
 }
 
 

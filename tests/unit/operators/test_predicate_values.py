@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import BadExpression, UserFunctionError
-from penstock.graph.predicates import parse_predicate
-from penstock.operators.predicate_values import TablePredicate
+from penstock.graph.predicates import parse_expression, parse_predicate
+from penstock.operators.predicate_values import TablePredicate, value_of
 from penstock.testing.environment import session_of_tests
 
 NAN = float("nan")
@@ -22,6 +22,7 @@ ROWS = pa.table(
         "y": pa.array([NAN, NAN, 1.0, 0.0, None]),
         "s": pa.array(["a", "b", None, "it's", ""]),
         "b": pa.array([True, None, False, True, None]),
+        "t": pa.array([-1, 0, 1_999_999, None, -2_000_001], pa.timestamp("us", tz="UTC")),
         "d": pa.array([Decimal("1.50"), None, Decimal("-2.00"), Decimal("0.00"), Decimal("7.25")], pa.decimal128(9, 2)),
     }
 )
@@ -45,6 +46,15 @@ PREDICATES = [
     "x = 0.0",
     "n < x",
     "x % 2 = 0.5",
+    "x % 2 > 1",
+    "y % 2 IS NULL",
+    "n % -1 = 0",
+    "i div 2 = -1",
+    "n div -3 = 2",
+    "unix_seconds(t) = -1",
+    "unix_seconds(t) < -2",
+    "unix_millis(t) div 1000 = 1",
+    "unix_micros(t) % 2 = 1",
     "s = 'it''s' OR s < 'b'",
     "s IS NULL",
     "b",
@@ -83,6 +93,8 @@ def test_predicates_hold_where_they_do_in_spark(spark: SparkSession) -> None:
         ("n > 'a'", "int64 and string are not compared"),
         ("n + 1", "gives a int64"),
         ("d + 1 > 0", r"\+ is for integers and doubles, not for decimal"),
+        ("x div 2 > 0", "div is for integers"),
+        ("unix_seconds(n) > 0", "unix_seconds is for timestamps"),
         ("n AND b", "a int64 is neither true nor false"),
     ],
 )
@@ -92,8 +104,26 @@ def test_what_does_not_fit_the_columns_is_refused(text: str, match: str) -> None
         TablePredicate(predicate=parse_predicate(text, "keep="), what="keep=").check(ROWS.schema)
 
 
-@pytest.mark.parametrize(("text", "match"), [("n / n > 0", "division by zero"), ("n * n * n > 0", "overflow")])
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("n / n > 0", "division by zero"),
+        ("i div (n - n) > 0", "division by zero"),
+        ("n * n * n > 0", "overflow"),
+    ],
+)
 def test_what_cannot_be_computed_stops_the_batch(text: str, match: str) -> None:
     """As in ANSI mode nothing wraps around, and nothing becomes null."""
     with pytest.raises(UserFunctionError, match=match):
         TablePredicate(predicate=parse_predicate(text, "keep="), what="keep= of 'w'").holds(ROWS)
+
+
+def test_null_by_zero_is_null_and_the_least_number_divides_by_minus_one() -> None:
+    """As in Spark, which looks at a divisor only where there is something to divide."""
+    rows = pa.table({"n": pa.array([None, -(2**63)], pa.int64()), "z": pa.array([0, -1], pa.int64())})
+    assert [value_of(parse_expression(text), rows).to_pylist() for text in ("n % z", "n / z")] == [
+        [None, 0],
+        [None, float(2**63)],
+    ]
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        value_of(parse_expression("n div z"), rows)
