@@ -83,7 +83,8 @@ class FrameBuilder:
     """Build the frame of a job once; `suites` maps each check to a path or a dict.
 
     `calls` applies transforms; who builds the frame again for each batch hands in the same one.
-    `tables` has the columns of each joined table, by the name of the step.
+    `tables` has the columns of each joined table, by the name of the step. With `in_arrow` tasks compute the simple
+    expressions of the job, otherwise Spark does.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class FrameBuilder:
         calls: TransformCalls | None = None,
         *,
         tables: Mapping[str, pa.Schema] | None = None,
+        in_arrow: bool = False,
     ) -> None:
         self.plan = plan
         self.spark = spark
@@ -102,6 +104,7 @@ class FrameBuilder:
         self.suites = suites
         self.calls = calls or TransformCalls()
         self.tables = tables or {}
+        self.in_arrow = in_arrow
         shared = [name for name, forks in Counter(f.source.name for f in plan.ingest).items() if forks > 1]
         self.rows = SourceRows(spark, readers, shared)
         self.ports: dict[str, pa.Schema] = {}
@@ -135,7 +138,10 @@ class FrameBuilder:
             refuse_taken(columns.names)
         self.ports.setdefault(port_name(node), columns)
         aside = self.plan.graph.quarantine_stream(node.name) is not None
-        plain = [plain_rows(b, columns, aside=b.accounts and aside) for b in fork.branches]
+        plain = [
+            plain_rows(b, columns, aside=b.accounts and aside, computing=self.in_arrow, stem=len(fork.stem))
+            for b in fork.branches
+        ]
         if plain[0] is not None and all(start is not None for start in plain):
             return self._routed_plainly(self._follow(plain[0], fork.stem), fork)
         begun = self.rows.frame(node)

@@ -36,6 +36,7 @@ from penstock.runtime.spark.task_time import TaskTime
 from penstock.runtime.tasks.batch_context import PROPERTY, BatchContext, told
 from penstock.runtime.tasks.gates import UNIT
 from penstock.runtime.tasks.partition_state import PartitionState
+from penstock.runtime.tasks.plain_columns import LeftToSpark
 from penstock.runtime.tasks.transport import receipts_of
 from penstock.sinks.base import SchemaCheckingSink
 from penstock.sinks.staged_publisher import StagedPublisher
@@ -74,6 +75,7 @@ class SparkEngine:
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
         self._calls = TransformCalls()
+        self._in_arrow = spark.conf.get("spark.sql.ansi.enabled") == "true"
         self.built: BuiltJob = self._built({})
         self.described = described(graph, suites, self._tables.columns)
         self._initial: list[DataFrame] = []
@@ -192,11 +194,20 @@ class SparkEngine:
 
     def _receipts(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         if facts.begins is None or not self._initial:
-            return self._collect(self._frame_of(facts), facts)
+            return self._computed(facts)
         # As if each key's last row had come at the job's zero time, when no watermark had been seen.
         before = replace(facts, time=facts.begins, close=dict.fromkeys(facts.close))
         loaded = [receipt for frame in self._initial for receipt in self._collect(frame, before)]
-        return [*loaded, *self._collect(self._frame_of(facts), replace(facts, manifests=manifests(loaded)))]
+        return [*loaded, *self._computed(replace(facts, manifests=manifests(loaded)))]
+
+    def _computed(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
+        """Run the job of a batch; where a task finds no value for an expression, Spark computes it from now on."""
+        try:
+            return self._collect(self._frame_of(facts), facts)
+        except LeftToSpark:
+            self._in_arrow = False
+            self.built = self._built(facts.spans)
+            return self._collect(self.built.frame, facts)
 
     def _frame_of(self, facts: BatchContext) -> DataFrame:
         """Return the frame that a batch runs: the same for all batches (FACTS 5).
@@ -210,8 +221,9 @@ class SparkEngine:
 
     def _built(self, spans: Mapping[str, Span | None]) -> BuiltJob:
         readers = self._readers_of(spans)
+        tables = self._tables.schemas
         return FrameBuilder(
-            self.plan, self.spark, readers, self._suites, self._calls, tables=self._tables.schemas
+            self.plan, self.spark, readers, self._suites, self._calls, tables=tables, in_arrow=self._in_arrow
         ).build()
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
@@ -254,6 +266,8 @@ class SparkEngine:
                 # batch before (FACTS 5: 41 of 60 batches were stale).
                 rows = frame.select("_port", "_payload").collect()
             except Exception as why:
+                if LeftToSpark.__name__ in str(why):
+                    raise LeftToSpark from why
                 raise error_of(why, facts.batch, self.graph) from why
             finally:
                 with suppress(Exception):  # of a Java process that has died, which the error in hand names

@@ -1,4 +1,4 @@
-"""Rows that no expression of SQL reads go from their source to their step in Python: with the same results (2.7, 9.3)."""
+"""Rows whose SQL is simple go from their source to their step in Python: with the same results (2.7, 2.10, 9.3)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Job, agg, seconds
+from penstock.errors import UserFunctionError
 from penstock.graph.job import Stream
 from penstock.quality import OnFail
 from penstock.runtime.plan.arrow_path import ArrowBranch, plain_rows
@@ -46,7 +47,7 @@ def begins(build: Callable[[Stream], Any], *, aside: bool = False, **source: Any
     given = {"event_time": "t", **({"max_out_of_order": seconds(0)} if source.get("event_time", "t") else {}), **source}
     build(job.source("rows", MemorySource("user string"), **given))
     branch = next(b for b in plan_job(job.graph()).branches() if b.leaves)
-    return plain_rows(branch, COLUMNS, aside=aside)
+    return plain_rows(branch, COLUMNS, aside=aside, computing=True, stem=len(branch.chain))
 
 
 def sink(stream: Any) -> None:
@@ -63,12 +64,21 @@ PLAIN: dict[str, Callable[[Stream], Any]] = {
     "a selection of columns": lambda s: sink(s.select("user", "t").select("user")),
     "a window": lambda s: total(s, "user", "x"),
     "a window behind a selection": lambda s: total(s.select("user", "n", "t"), "user"),
+    "a filter": lambda s: sink(s.filter("n > 0 AND user IS NOT NULL")),
+    "a new column": lambda s: sink(s.with_columns(y="n", x="x * 2.5")),
+    "an expression": lambda s: sink(s.select("*", "n + 1 AS m2")),
+    "a window over what a filter has left": lambda s: total(s.filter("n % 2 = 0").with_columns(z="n div 2"), "z"),
 }
 NOT_PLAIN: dict[str, Callable[[Stream], Any]] = {
-    "a filter": lambda s: sink(s.filter("n > 0")),
-    "a new column": lambda s: sink(s.with_columns(y="n")),
+    "a function of SQL": lambda s: sink(s.filter("length(user) > 1")),
+    "a filter over decimals": lambda s: sink(s.filter("m > 0")),
+    "a filter that is no boolean": lambda s: sink(s.filter("n + 1")),
+    "a new column of other letters": lambda s: sink(s.with_columns(N="n + 1")),
+    "a new column with a name of Penstock's": lambda s: sink(s.with_columns(_penstock_x="n + 1")),
     "a function of frames": lambda s: sink(s.transform("same", lambda rows: rows)),
-    "an expression": lambda s: sink(s.select("n + 1 AS n")),
+    "an expression without a name": lambda s: sink(s.select("n + 1")),
+    "an integer beside a fraction": lambda s: sink(s.select("n + 0.5 AS y")),
+    "a comment": lambda s: sink(s.filter("n > 1 --")),
     "a column by other letters": lambda s: sink(s.select("N")),
     "a word of SQL that is also a column": lambda s: sink(s.select("true")),
     "a name in quotes": lambda s: sink(s.select("`two words`")),
@@ -81,14 +91,28 @@ NOT_PLAIN: dict[str, Callable[[Stream], Any]] = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_names_of_columns_alone_need_no_sql(name: str) -> None:
-    """Whatever stands behind them."""
+def test_names_of_columns_and_simple_expressions_need_no_java(name: str) -> None:
+    """Whatever follows them."""
     assert begins(PLAIN[name]) is not None
+
+
+def test_what_only_one_of_several_branches_computes_is_left_to_spark() -> None:
+    """A column of one name would have two meanings; and where nothing is to be computed, all is."""
+    job = Job("asked", partitions=1)
+    rows = job.source("rows", MemorySource("user string"), event_time=None).filter("n > 0")
+    rows.write("raw", MemorySink())
+    sink(rows.with_columns(n="n + 1"))
+    (fork,) = plan_job(job.graph()).ingest
+    asked = {"aside": False, "stem": len(fork.stem)}
+    for computing, plain in ((True, ["filter"]), (False, [])):
+        starts = [(b, plain_rows(b, COLUMNS, computing=computing, **asked)) for b in fork.branches]
+        assert ["filter" for b, start in starts if start is not None and len(b.chain) == 1] == plain
+        assert all(start is None for b, start in starts if len(b.chain) == 2)
 
 
 @pytest.mark.parametrize("name", NOT_PLAIN)
 def test_all_else_is_left_to_spark(name: str) -> None:
-    """Expressions, and what is wrong or may mean something else: it is taken, or refused, as it was."""
+    """Other expressions, and what is wrong or may mean something else: it is taken, or refused, as it was."""
     assert begins(NOT_PLAIN[name]) is None
 
 
@@ -131,7 +155,12 @@ BATCHES = [
 def is_plain(job: Job) -> list[bool]:
     """Return which branches of a job over `SCHEMA` read rows as they are."""
     columns = arrow_schema(SCHEMA)
-    return [plain_rows(branch, columns, aside=False) is not None for branch in plan_job(job.graph()).branches()]
+    plan = plan_job(job.graph())
+    return [
+        plain_rows(b, columns, aside=False, computing=True, stem=len(fork.stem)) is not None
+        for fork in plan.ingest
+        for b in fork.branches
+    ]
 
 
 def seen(_time: Any, _key: Any, given: dict[str, Any] | None, state: Any) -> dict[str, Any] | None:
@@ -164,7 +193,20 @@ def shown(harness: Harness) -> dict[str, list[str]]:
 
 
 def through_sql(stream: Stream) -> Stream:
-    return stream.filter("true")
+    return stream.filter("length('a') = 1")
+
+
+COMPUTED = ("n > 1 AND NOT (x = 0.0 OR user IS NULL) OR unix_seconds(t) > 11", "n * 2 % 5 - unix_millis(t) div 1000")
+
+
+def computed(stream: Stream) -> Stream:
+    """Lead rows through a filter and a new column, and replace another one."""
+    return stream.filter(COMPUTED[0]).with_columns(y=COMPUTED[1], n="n % 4").select("*", "x / 2.0 AS h")
+
+
+def computed_by_spark(stream: Stream) -> Stream:
+    """Lead rows through the same, which a function of SQL leaves to Spark."""
+    return through_sql(computed(stream))
 
 
 def as_they_are(stream: Stream) -> Stream:
@@ -205,6 +247,42 @@ def test_both_ways_give_the_same(tmp_path: Path, keyed: tuple[str, ...], way: st
         results.append((output, commit.sources["rows"].partitions, commit.watermarks_out, counted))
     assert results[0] == results[1]
     assert all(results[0][0][name] for name in ("raw", "w_out", "late_out", "f_out"))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_tasks_compute_what_spark_computes(tmp_path: Path) -> None:
+    """A filter counts its rows (2.10), and what it drops does not fail what follows; null times stay in quarantine."""
+    assert is_plain(job_of(computed, keyed=("user",))) == [True]
+    assert is_plain(job_of(computed_by_spark, keyed=("user",))) == [False]
+    results = []
+    for step in (computed, computed_by_spark):
+        with Harness(job_of(step, keyed=("user", "x")), tmp_path / step.__name__) as harness:
+            filters = []
+            for batch in BATCHES:
+                harness.batch({"rows": batch})
+                counted = harness.commit().accounting
+                filters.append([count for name, count in sorted(counted.items()) if name.startswith("filter")][:1])
+            results.append((shown(harness), filters, harness.commit().sources["rows"].partitions))
+    assert results[0] == results[1]
+    assert any(count["filtered"] for counts in results[0][1] for count in counts)
+    assert len(results[0][0]["raw"]) > 3
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_value_that_no_task_finds_is_sparks_to_find_or_to_refuse(tmp_path: Path) -> None:
+    """A sum beyond its type, where SQL would not have looked, goes through Spark; otherwise its error is raised."""
+    job = Job("beyond", partitions=1)
+    rows = job.source("rows", MemorySource("n int, m int"), event_time=None)
+    rows.filter("n = 0 OR m % n = 0").with_columns(s="m + 1").write("out", MemorySink())
+    with Harness(job, tmp_path / "root") as harness:
+        harness.batch({"rows": [{"n": 2, "m": 4}]})
+        assert harness._running().engine._in_arrow
+        assert harness.batch({"rows": [{"n": 0, "m": 4}, {"n": 2, "m": 3}]})["out"] == [{"n": 0, "m": 4, "s": 5}]
+        assert not harness._running().engine._in_arrow
+        with pytest.raises(UserFunctionError, match=r"ARITHMETIC_OVERFLOW.*m \+ 1"):
+            harness.batch({"rows": [{"n": 1, "m": 2**31 - 1}]})
 
 
 @pytest.mark.spark
