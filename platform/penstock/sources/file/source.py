@@ -115,7 +115,8 @@ class Files(Source):
         columns = form.columns()
         derived = columns is None
         if columns is None:
-            columns = _columns_of_first(form, there, listing)
+            # A file need not settle for this: one that is half written tells no columns.
+            columns = _columns_of_first(form, there, Listing(there, Pattern(self.pattern), settle=0))
         taken = sorted(set(columns.names) & set(self.with_columns))
         if taken:
             raise ConfigError(f"the format has a column {taken[0]!r} as well as with_columns")

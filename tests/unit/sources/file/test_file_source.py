@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from folder_files import Numbers, Rows, lines_of, parquet_of, read_all, reader_of
 from source_reading import end_of_batch
@@ -168,3 +169,14 @@ def test_ddl_is_checked_when_the_source_is_opened(spark: Any, tmp_path: Path) ->
     ):
         with pytest.raises(ConfigError, match=what):
             Files(tmp_path, format=form).open(spark)
+
+
+def test_a_file_that_has_not_settled_tells_the_columns_and_is_not_read(tmp_path: Path) -> None:
+    """Issue 19, point 3: a job that starts right after its first file; a half-written file tells none, and is passed over."""
+    table = pa.table({"k": [1]})
+    pq.write_table(table, tmp_path / "b.parquet")
+    (tmp_path / "a.parquet").write_bytes((tmp_path / "b.parquet").read_bytes()[:-9])
+    os.utime(tmp_path / "a.parquet", (1_700_000_000, 1_700_000_000))
+    reader = Files(tmp_path, format=Parquet(), settle=minutes(60)).open(None)
+    assert reader.schema == pa.schema([("k", pa.int64())])
+    assert [waiting.rows for waiting in reader.backlog(None).values()] == [0]
