@@ -12,10 +12,12 @@ import pyarrow as pa
 from penstock.graph.job import Job
 from penstock.graph.nodes import LateNode, QuarantineNode, SinkNode, SourceNode
 from penstock.graph.steps import StepNode
+from penstock.runtime.process.job_run import JobRun
 from penstock.sinks import Delta, MemorySink
+from penstock.sources.file.reader import FilesReader
 from penstock.sources.memory import MemorySource
 
-__all__ = ["hand_over", "shown", "with_late_sinks"]
+__all__ = ["hand_over", "shown", "with_late_sinks", "without_settling"]
 
 _LATE = "harness_late_"
 _ROOM = 63 - len(_LATE)
@@ -51,6 +53,14 @@ def with_late_sinks(job: Job) -> tuple[Job, dict[str, str]]:
 def _reads(job: Job, quarantine: str) -> bool:
     nodes = job._nodes  # noqa: SLF001 - as above
     return any(isinstance(node, QuarantineNode) and node.name == quarantine for node in nodes)
+
+
+def without_settling(run: JobRun) -> JobRun:
+    """Return the run, which reads files as soon as they are there: a test writes whole files, and does not wait."""
+    for reader in run.engine.readers.values():
+        if isinstance(reader, FilesReader):
+            reader.listing.settle = 0
+    return run
 
 
 def hand_over(old: Job, new: Job) -> None:

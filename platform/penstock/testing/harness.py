@@ -36,7 +36,7 @@ from penstock.testing.arguments import (
     start_from,
     trigger_of,
 )
-from penstock.testing.endpoints import hand_over, shown, with_late_sinks
+from penstock.testing.endpoints import hand_over, shown, with_late_sinks, without_settling
 from penstock.testing.environment import project_quality, session_of_tests
 from penstock.time.clock import ManualClock
 from penstock.time.triggers import Trigger
@@ -244,7 +244,7 @@ class Harness:
         return state_rows(run.engine.built.steps[step], run.engine.state_folder, step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
-        """Return all rows that each sink shows."""
+        """Return all rows that each memory sink and Delta table shows; of other sinks none."""
         return {node.name: shown(node.sink) for node in self._sinks()}
 
     def late(self, name: str) -> list[Row]:
@@ -259,7 +259,7 @@ class Harness:
 
     def _open(self) -> JobRun:
         self._seen, self._late = with_late_sinks(self.job)
-        return JobRun.open(
+        run = JobRun.open(
             self._seen,
             session_of_tests(),
             root=self.root,
@@ -268,6 +268,7 @@ class Harness:
             suites=find_suites(self._seen.graph(), self._quality),
             settings=self.settings,
         )
+        return without_settling(run)
 
     def _begin(self) -> None:
         """Start a driver; after a crash or an error it does what was left to do."""

@@ -74,7 +74,7 @@ class Listing:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.files, self.pattern = files, pattern
-        self._settle, self._wall, self._monotonic = settle, wall, monotonic
+        self.settle, self._wall, self._monotonic = settle, wall, monotonic
         self._folders: dict[str, _Folder] = {}
         self._latest = 0
         self._ahead: set[str] = set()
@@ -88,7 +88,7 @@ class Listing:
         if root is None:
             raise SourceNotFound("there is no folder to read", where=self.files.root)
         # The same for all folders: a file is not yielded before one that is older and no longer changes.
-        self._latest = self._wall() - self._settle
+        self._latest = self._wall() - self.settle
         todo: list[tuple[Entry, States]] = [(root, self.pattern.start)]
         met = set()
         while todo:
