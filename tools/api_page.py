@@ -69,7 +69,7 @@ ENGINES = {
     "penstock.receivers": {"connect"},
     "penstock.sources": {"open", "opened", "columns", "decode"},
     "penstock.sinks": {"staging", "check", "ready", "create", "open", "place", "describe", "connect", "opened"}
-    | {"find_version", "truncated", "put_back", "begin", "end"},
+    | {"task_form", "find_version", "truncated", "put_back", "begin", "end"},
 }
 """Methods that the engine calls, and not a job, by module: a method of that name elsewhere is one of users."""
 

@@ -11,6 +11,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from deltalake import DeltaTable
 from kafka_topics import records_in
 from pyarrow.dataset import dataset
 from system_errors import OF_WRITES, name_of
+from written_files import stage_by_form, staged_of
 
 from penstock.errors import StorageUnavailable
 from penstock.sinks import (
@@ -36,11 +38,12 @@ from penstock.sinks import (
     Parquet,
     Postgres,
 )
-from penstock.sinks.base import Target
+from penstock.sinks.base import Staged, Target
 from penstock.sinks.files.folders import output_folder
 from penstock.sinks.staged_files import stage_table
 from penstock.testing.sink_contract import (
     APP,
+    SCHEMA,
     CreatingContract,
     DeduplicatingContract,
     RepeatingContract,
@@ -104,6 +107,22 @@ def parquet_world(folder: Path) -> World:
     return World(sink, folder, shown)
 
 
+class TaskWorld(World):
+    """A folder whose staged files are those that tasks with many rows write."""
+
+    def stage(self, *ks: int) -> Staged:
+        """Return the file of a task."""
+        self.names += 1
+        rows = pa.table({"k": list(ks)}, schema=SCHEMA)
+        (file,) = stage_by_form(rows, replace(self.sink.task_form(), few=0), self.staging, f"{self.names:04d}")
+        return staged_of(file)
+
+
+def by_tasks(world: World) -> World:
+    """Return a world whose tasks leave no row to the driver."""
+    return TaskWorld(world.sink, world.folder, world.show)
+
+
 class OwnRowsContract(TruncatableContract):
     """The suite for sinks that take their own rows back, whatever others have written since."""
 
@@ -129,6 +148,18 @@ class TestParquet(CreatingContract, OwnRowsContract):
         return parquet_world(tmp_path)
 
 
+class TestParquetOfTasks(CreatingContract, OwnRowsContract):
+    """A folder of Parquet files that tasks have written."""
+
+    @pytest.fixture
+    def another(self) -> Callable[[Path], World]:
+        return lambda folder: by_tasks(parquet_world(folder))
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> World:
+        return by_tasks(parquet_world(tmp_path))
+
+
 def json_lines_world(folder: Path) -> World:
     """Return a folder of JSON lines, whose manifest names all of its files."""
     sink = JsonLines(folder / "out")
@@ -151,6 +182,18 @@ class TestJsonLines(CreatingContract, OwnRowsContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> World:
         return json_lines_world(tmp_path)
+
+
+class TestJsonLinesOfTasks(CreatingContract, OwnRowsContract):
+    """A folder of files with a JSON object a line that tasks have written."""
+
+    @pytest.fixture
+    def another(self) -> Callable[[Path], World]:
+        return lambda folder: by_tasks(json_lines_world(folder))
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> World:
+        return by_tasks(json_lines_world(tmp_path))
 
 
 def hdfs_world(url: str, folder: Path) -> World:
@@ -178,6 +221,20 @@ class TestJsonLinesOnHdfs(CreatingContract, OwnRowsContract):
     @pytest.fixture
     def world(self, hdfs: Any, tmp_path: Path) -> World:
         return hdfs_world(hdfs.url(secrets.token_hex(8)), tmp_path)
+
+
+@pytest.mark.integration
+@pytest.mark.sample(3, of="files of sinks on HDFS")
+class TestJsonLinesOfTasksOnHdfs(CreatingContract, OwnRowsContract):
+    """A folder on HDFS with files that tasks have written."""
+
+    @pytest.fixture
+    def another(self, hdfs: Any) -> Callable[[Path], World]:
+        return lambda folder: by_tasks(hdfs_world(hdfs.url(secrets.token_hex(8)), folder))
+
+    @pytest.fixture
+    def world(self, hdfs: Any, tmp_path: Path) -> World:
+        return by_tasks(hdfs_world(hdfs.url(secrets.token_hex(8)), tmp_path))
 
 
 class TestDeltaUpsert(CreatingContract, TruncatableContract):

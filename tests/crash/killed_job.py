@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from written_files import TaskParquet
 
 from penstock import EveryBatches, Job, agg, seconds
 from penstock.checkpoint.storage.folder import CheckpointFolder
@@ -69,7 +70,7 @@ def killing(marker: Path, driver: int, batch: int) -> Any:
 
 
 def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
-    """Return the job: the rows as they are, in a table and in a folder of files, and counts by user and window."""
+    """Return the job: the rows as they are, in a table and in folders of files, and counts by user and window."""
     job = Job("killed", partitions=2)
     job.checkpoint(every=EveryBatches(3))
     # The order of the ids is the order of arrival.
@@ -79,6 +80,7 @@ def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
         rows = rows.transform("kill", killing(folder / "marker", os.getpid(), kill[2]))
     rows.write("raw", Delta(folder / "raw"))
     rows.write("files", Parquet(folder / "files", partition_by=["user"]))
+    rows.write("written", TaskParquet(folder / "written", partition_by=["user"]))
     if (folder / "kafka").exists():
         servers, topic = (folder / "kafka").read_text().split()
         rows.write("topic", Kafka(topic, servers=servers, key="user"))

@@ -139,10 +139,11 @@ def test_each_batch_stands_in_the_history_once(killed: Path, whole: Path, sink: 
 
 
 @pytest.mark.fault("F01", "F04", "F54")
-def test_a_folder_of_files_has_each_row_once(killed: Path) -> None:
+@pytest.mark.parametrize("folder", ["files", "written"])
+def test_a_folder_of_files_has_each_row_once(killed: Path, folder: str) -> None:
     """By a listing as by the manifest, also where drivers died between staging and publishing, or between two sinks."""
-    sink = Parquet(killed / "files", partition_by=["user"])
-    listed = dataset(killed / "files", format="parquet", partitioning="hive").to_table()["id"].to_pylist()
+    sink = Parquet(killed / folder, partition_by=["user"])
+    listed = dataset(killed / folder, format="parquet", partitioning="hive").to_table()["id"].to_pylist()
     named = [(file.batch, id_) for file in sink.files() for id_ in pq.read_table(file.path)["id"].to_pylist()]
     assert Counter(listed) == Counter(range(killed_job.ROWS)) == Counter(id_ for _, id_ in named)
     assert all(batch == id_ // killed_job.A_BATCH for batch, id_ in named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.errors import MissingSink, UnknownName
@@ -32,6 +32,11 @@ class JobGraph:
     checkpoints: Schedule | None = None
     rates: Mapping[str, MaxRate] = field(default_factory=dict)
     listeners: tuple[Any, ...] = ()
+
+    @property
+    def task_forms(self) -> dict[str, dict[str, Any]]:
+        """Return, by sink, how tasks write its files, as plain JSON; nothing for sinks whose rows are staged."""
+        return {node.name: asdict(form) for node in self.sinks if (form := node.sink.task_form()) is not None}
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:

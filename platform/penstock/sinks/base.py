@@ -36,11 +36,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
+
+if TYPE_CHECKING:
+    from penstock.sinks.files.task_form import TaskForm
 
 __all__ = [
     "CreatingSink",
@@ -56,7 +59,16 @@ __all__ = [
     "Target",
     "TruncatableSink",
     "Upkeep",
+    "Written",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The facts of a staged file that is as its target shows it: its format, and its folder below the target."""
+
+    format: str
+    folder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +83,8 @@ class Staged:
     """The names of the row rules that every row in the file fails."""
     unit: int | None = None
     """The end of the window whose rows these are, microseconds, where a check judges windows one by one."""
+    written: Written | None = None
+    """Where the sink has a `task_form`, and the task has written the file by it; otherwise the file has rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +222,10 @@ class Sink(Protocol):
     """The columns by which a row replaces an older one; none where rows are only added."""
     retracts: bool = False
     """A row whose `_pane` is RETRACTED deletes the row of its keys, where there are keys."""
+
+    def task_form(self) -> TaskForm | None:
+        """Return how tasks write the files of the target themselves; None where all rows are staged as rows."""
+        return None
 
     def staging(self, folder: CheckpointFolder) -> CheckpointFolder:
         """Return where the tasks put this sink's files: `folder`, its own below the checkpoint, by default.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,16 @@ import pyarrow.parquet as pq
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import corrupt
-from penstock.errors import StateMissing
+from penstock.errors import SinkRefused, StateMissing
 from penstock.time.arrival import ARRIVAL, arrival_order
 
 if TYPE_CHECKING:  # workers stage files and import no models of the log
     from penstock.checkpoint.log.entries import StagedFile
 
-__all__ = ["read_staged", "stage_table", "verify_staged"]
+COLUMNS = "columns"
+"""In `StagedFile.stats`: the columns of the rows as an IPC schema by Base64, where the file does not have them all."""
+
+__all__ = ["read_staged", "schema_of", "stage_bytes", "stage_table", "verify_staged"]
 
 
 def stage_table(table: pa.Table, folder: CheckpointFolder, name: str) -> dict[str, Any]:
@@ -29,16 +33,29 @@ def stage_table(table: pa.Table, folder: CheckpointFolder, name: str) -> dict[st
     """
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="snappy")
-    data = buffer.getvalue()
-    (folder / name).stage(memoryview(data))
-    return {"path": name, "size": data.size, "rows": table.num_rows, "checksum": hashlib.sha256(data).hexdigest()}
+    return stage_bytes(memoryview(buffer.getvalue()), folder, name, rows=table.num_rows)
+
+
+def stage_bytes(data: memoryview, folder: CheckpointFolder, name: str, *, rows: int) -> dict[str, Any]:
+    """Write a file of so many rows, as `stage_table` does."""
+    (folder / name).stage(data)
+    return {"path": name, "size": len(data), "rows": rows, "checksum": hashlib.sha256(data).hexdigest()}
+
+
+def schema_of(folder: CheckpointFolder, file: StagedFile) -> pa.Schema:
+    """Return the columns of the rows of a staged file, those that name its folder included."""
+    if COLUMNS in file.stats:
+        return pa.ipc.read_schema(pa.py_buffer(b64decode(str(file.stats[COLUMNS]))))
+    return pq.read_schema((folder / file.path).fetch())
 
 
 def read_staged(folder: CheckpointFolder, files: Sequence[Any]) -> pa.Table:
     """Return the rows of staged files on the driver, in order of arrival where the files have a column for it.
 
-    `files` must not be empty; each has a `path`.
+    `files` must not be empty; each has a `path`. Raises SinkRefused for one that a task has written for another sink.
     """
+    if any(getattr(file, "written", None) is not None for file in files):  # entries of a log have no such field
+        raise SinkRefused("the batch has files that were written for a folder, and this sink takes rows")
     rows = pa.concat_tables(pq.read_table((folder / file.path).fetch()) for file in files)
     if ARRIVAL not in rows.column_names:
         return rows

@@ -6,13 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotTruncate, PenstockError, SinkRefused
-from penstock.sinks.base import CreatingSink, Origin, Publication, Publisher, Sink, Staged, Target, TruncatableSink
-from penstock.sinks.staged_files import verify_staged
+from penstock.sinks.base import (
+    CreatingSink,
+    Origin,
+    Publication,
+    Publisher,
+    Sink,
+    Staged,
+    Target,
+    TruncatableSink,
+    Written,
+)
+from penstock.sinks.files.task_form import FOLDER, FORMAT
+from penstock.sinks.staged_files import schema_of, verify_staged
 
 if TYPE_CHECKING:
     from penstock.checkpoint.log.entries import StagedFile
@@ -91,7 +101,7 @@ class StagedPublisher:
             return
         schema = self._schema
         if schema is None:
-            schema = pq.read_schema((self.staging / files[0].path).fetch())
+            schema = schema_of(self.staging, files[0])
         staged = [_staged(file) for file in files]
         publication = Publication(app=app, batch=batch, files=staged, schema=schema, origin=origin)
         self._opened().publish(publication)
@@ -114,4 +124,14 @@ class StagedPublisher:
 
 
 def _staged(file: StagedFile) -> Staged:
-    return Staged(path=file.path, size=file.size, rows=file.rows, checksum=file.checksum, fails=tuple(file.fails))
+    stats, written = file.stats, None
+    if FORMAT in stats:
+        written = Written(format=str(stats[FORMAT]), folder=str(stats[FOLDER]))
+    return Staged(
+        path=file.path,
+        size=file.size,
+        rows=file.rows,
+        checksum=file.checksum,
+        fails=tuple(file.fails),
+        written=written,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -71,7 +72,7 @@ class Harness:
     ) -> None:
         folder = root_of(root, project=Path.cwd())  # tasks may run in another folder, and a store follows no link
         self.root: CheckpointFolder = folder.resolve() if isinstance(folder, Path) else folder
-        self.settings = settings or DriverSettings(debug=True)
+        self.settings = replace(settings or DriverSettings(debug=True), stage_rows=True)
         self.job = job
         self._interval = (
             None if interval is None else duration_micros(interval, "the interval of a harness", least=1_000)
@@ -87,9 +88,8 @@ class Harness:
         self._fresh: dict[str, list[Row]] = {}
         self._noted: set[tuple[str, int]] = set()
         # How the driver ended by itself, whether that left a call unfinished, and the newest batch it began.
-        self._crashed = False
+        self._crashed = self._cut_short = False
         self._failure: BaseException | None = None
-        self._cut_short = False
         self._begun: int | None = None
         self._run: JobRun | None = None
         self._points: Iterator[Hook] | None = None

@@ -196,7 +196,7 @@ def _enter(folder: int, name: str, *, make: bool) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
 
 
-def create_beside(folder: str | os.PathLike[str], name: str, data: bytes) -> bool:
+def create_beside(folder: str | os.PathLike[str], name: str, data: bytes | memoryview) -> bool:
     """Write a new file whole and durably into a folder that others read as well; False when the name is taken.
 
     For folders that are no checkpoint's: whose they are, and who may read the file, is as for any file of the process.
@@ -241,7 +241,7 @@ def sync(path: str | os.PathLike[str], *, folder: int | None = None) -> None:
         os.close(descriptor)
 
 
-def _write(folder: int, name: str, data: bytes, mode: int) -> None:
+def _write(folder: int, name: str, data: bytes | memoryview, mode: int) -> None:
     descriptor = os.open(name, NEW, mode, dir_fd=folder)
     try:
         rest = memoryview(data)
@@ -264,7 +264,7 @@ def _read(descriptor: int, path: str) -> bytes:
         os.close(descriptor)
 
 
-def _publish(folder: int, name: str, data: bytes, *, mode: int = 0o600) -> bool:
+def _publish(folder: int, name: str, data: bytes | memoryview, *, mode: int = 0o600) -> bool:
     """Write a temporary file and link it to its name; False when the name is taken."""
     temp = f".tmp-{secrets.token_hex(16)}"
     try:

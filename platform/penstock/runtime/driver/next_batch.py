@@ -317,6 +317,7 @@ def facts_of(
         manifests={step: {p: ref.model_dump() for p, ref in refs.items()} for step, refs in known},
         state_folder=state_folder.address,
         staging={sink.name: engine.sink(sink.name).staging.address for sink in engine.graph.sinks},
+        forms={} if settings.stage_rows else engine.graph.task_forms,
         zero=zero,
         interval=cast("int | None", offsets.settings.get("interval")),
         before=None if before is None else before.time,

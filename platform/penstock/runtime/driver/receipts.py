@@ -159,7 +159,7 @@ def _state(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
 def _staged(outcome: BatchReceipts, receipt: Mapping[str, Any]) -> None:
     file = dict(receipt["file"])
     unit = file.pop("unit")
-    made = StagedFile(**file, stats={})
+    made = StagedFile(**{"stats": {}, **file})
     outcome.staged.setdefault((receipt["sink"], receipt["check"]), []).append((made, unit))
     outcome.written["output"] += made.size
 

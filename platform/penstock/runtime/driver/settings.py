@@ -76,3 +76,5 @@ class DriverSettings:
     """The most bytes that one row of state may have: a key with all that is kept for it."""
     debug: bool = False
     """Check what users' functions promise, which costs time: an inverse is one (SEMANTICS 4.3)."""
+    stage_rows: bool = False
+    """Stage all rows as rows, also where tasks can write the files of a sink: the test kit reads them."""

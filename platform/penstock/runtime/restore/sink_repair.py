@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from penstock.checkpoint.log.entries import Commit, Skip
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
@@ -20,6 +18,7 @@ from penstock.runtime.driver.publishing import origin_of
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.sink_recovery import missing_batches
 from penstock.runtime.restore.sink_truncation import refuse_before_truncation
+from penstock.sinks.staged_files import schema_of
 from penstock.sinks.staged_publisher import StagedPublisher
 
 __all__ = ["SinkStand", "SinksAtRest", "redo", "skip", "stands"]
@@ -49,7 +48,7 @@ class SinksAtRest:
     def publish(self, name: str, app: str, commit: Commit) -> None:
         """Make the files of a Commit visible; the table is made where it is gone."""
         sink, files = self.sink(name), commit.staged[name]
-        sink.create(pq.read_schema((sink.staging / files[0].path).fetch()))
+        sink.create(schema_of(sink.staging, files[0]))
         sink.publish(app, commit.batch, files, origin_of(self.graph, name, commit))
 
 

@@ -52,6 +52,8 @@ class BatchContext:
     state_folder: str
     staging: Mapping[str, str]
     """For each sink the folder in which tasks stage its output files."""
+    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For each sink whose files tasks write themselves the `TaskForm`."""
     requeued: Mapping[str, Any] = field(default_factory=dict)
     """For each source the file of quarantined rows that go through again in this batch."""
     tables: Mapping[str, str] = field(default_factory=dict)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.transport import Item, receipt
-from penstock.sinks.staged_files import stage_table
+from penstock.sinks.files.task_form import TaskForm, WrittenPart
+from penstock.sinks.staged_files import stage_bytes, stage_table
 from penstock.time.arrival import ARRIVAL
 
 __all__ = ["Outlet", "TaskFiles", "emit_to"]
@@ -79,9 +81,19 @@ class TaskFiles:
         name = f"{facts.batch:012d}-{facts.epoch}-{facts.run}-{self.attempt}-{self._stage}"
         plain = table.drop_columns([ARRIVAL]) if ARRIVAL in table.column_names else table
         for sink in sinks:
-            rows = table if sink in ordered else plain
-            file = stage_table(rows, folder_at(facts.staging[sink]), f"{name}-{next(self._numbers)}.parquet")
-            yield receipt("staged", sink=sink, check=check, file={**file, "fails": list(fails), "unit": unit})
+            for file in self._written(table if sink in ordered else plain, sink, name):
+                yield receipt("staged", sink=sink, check=check, file={**file, "fails": list(fails), "unit": unit})
+
+    def _written(self, rows: pa.Table, sink: str, prefix: str) -> Iterator[dict[str, Any]]:
+        """Yield the facts of the files of a sink, of which some may be those that its target shows."""
+        folder, form = folder_at(self.facts.staging[sink]), self.facts.forms.get(sink)
+        for part in (rows,) if form is None else TaskForm(**form).parts(rows):
+            name = f"{prefix}-{next(self._numbers)}"
+            if isinstance(part, WrittenPart):
+                file = stage_bytes(part.data, folder, f"{name}.{part.suffix}", rows=part.rows)
+                yield {**file, "stats": dict(part.stats)}
+            else:
+                yield stage_table(part, folder, f"{name}.parquet")
 
 
 def emit_to(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:

@@ -13,9 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.hdfs import PATIENCE, parse_root
+from penstock.checkpoint.storage.hdfs_cache import bytes_of
 from penstock.checkpoint.storage.hdfs_create import HdfsCreation
-from penstock.checkpoint.storage.local import create_beside, make_folders, storage_errors
+from penstock.checkpoint.storage.local import create_beside, make_folders, storage_errors, sync
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.locate import is_url
 from penstock.errors import (
     AlreadyExists,
@@ -60,6 +63,13 @@ class OutputFolder(Protocol):
         Raises StorageFull, and then the name is free.
         """
 
+    def adopt(self, path: str, file: CheckpointFolder) -> bool:
+        """Give a staged file a name here, whole and durably; False where the name is taken. The staged file stays.
+
+        It is a link where both are on one file system of this machine, and a copy of the bytes otherwise. Raises
+        StateMissing where there is no such file, and StorageFull.
+        """
+
     def read(self, path: str) -> bytes | None:
         """Return a file, None where there is none."""
 
@@ -95,7 +105,26 @@ class LocalOutput:
         folder, name = os.path.split(self.full(path))
         with _named(self.full(path)), storage_errors(self.full(path)):
             make_folders(folder)
-            return create_beside(folder, name, bytes(data))
+            return create_beside(folder, name, data)
+
+    def adopt(self, path: str, file: CheckpointFolder) -> bool:
+        """Link a file that was staged on this machine; copy another, through the disk and not through memory."""
+        source = file.fetch()
+        if not isinstance(file, LocalFolder):
+            return self.create(path, bytes_of(source))
+        folder = Path(self.full(path)).parent
+        with _named(self.full(path)), storage_errors(self.full(path)):
+            make_folders(folder)
+            try:
+                os.link(source, self.full(path), follow_symlinks=False)
+            except FileExistsError:
+                is_new = False
+            except OSError:  # of two file systems, or of one without links
+                return self.create(path, bytes_of(source))
+            else:
+                is_new = True
+            sync(folder)  # also where the name was taken: who gave it may have died before that
+        return is_new
 
     def read(self, path: str) -> bytes | None:
         """Return a file."""
@@ -161,6 +190,10 @@ class HdfsOutput:
             finally:
                 creation.tidy()
         return True
+
+    def adopt(self, path: str, file: CheckpointFolder) -> bool:
+        """Copy the file, through the disk of this machine and not through its memory."""
+        return self.create(path, bytes_of(file.fetch()))
 
     def read(self, path: str) -> bytes | None:
         """Return a file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 
 from penstock.sinks.encoders import Json
 
-__all__ = ["FileFormat", "JsonLinesFormat", "ParquetFormat"]
+__all__ = ["FORMATS", "FileFormat", "JsonLinesFormat", "ParquetFormat"]
 
 
 class FileFormat(Protocol):
@@ -68,3 +69,7 @@ class JsonLinesFormat(FileFormat):
         starts = pa.Array.from_buffers(pa.int64(), offsets[1] + 1, [None, lines.buffers()[1]])
         start, end = starts[offsets[0]].as_py(), starts[offsets[1]].as_py()
         return memoryview(lines.buffers()[2])[start:end]
+
+
+FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (ParquetFormat(), JsonLinesFormat())}
+"""The formats by their names."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import SinkSchemaMismatch, SinkValueRefused
 
-__all__ = ["check_partitions", "divided"]
+__all__ = ["check_partitions", "divided", "is_named_by", "name_folders"]
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST = 255
@@ -37,7 +37,13 @@ def check_partitions(schema: pa.Schema, by: Sequence[str]) -> None:
 
 
 def divided(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each folder with its rows in their order, without the columns that name it; "" without such columns.
+    """Yield each folder with its rows in their order, as files have them; raises what `name_folders` raises."""
+    for name, part in name_folders(rows, by):
+        yield name, part.drop_columns(list(by))
+
+
+def name_folders(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each folder with its rows in their order, with the columns that name it; "" without such columns.
 
     Raises SinkValueRefused for a value that is too long for a name, or no UTF-8.
     """
@@ -56,9 +62,14 @@ def divided(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]
         names = [f"{names[i // len(labels)]}/{_quoted(column)}={labels[i % len(labels)]}" for i in used.tolist()]
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(names)), side="right").tolist()
-    sorted_rows = rows.drop_columns(list(by)).take(pa.array(order))
+    sorted_rows = rows.take(pa.array(order))
     for name, start, end in zip(names, [0, *ends], ends, strict=False):
         yield name[1:], sorted_rows.slice(start, end - start)
+
+
+def is_named_by(folder: str, by: Sequence[str]) -> bool:
+    """Return whether a folder is one that rows are divided among by these columns."""
+    return [name.partition("=")[0] for name in folder.split("/") if name] == [_quoted(column) for column in by]
 
 
 def _text(value: pa.Scalar, column: str) -> str:

@@ -1,7 +1,8 @@
-"""Publish a batch as files: one for each folder that its rows belong to, then the manifest.
+"""Publish a batch as files, then the manifest: the files that tasks have written, and the rows that they have left.
 
-A file is named by batch and app, so a batch that is published again finds its files, and writes what is missing. A
-driver that was fenced can publish what a Commit names, and nothing else.
+The rows become a file for each folder that they belong to. A file is named by batch and app, so a batch that is
+published again finds its files, and adds what is missing. A driver that was fenced can publish what a Commit names, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import SinkAhead, SinkBehind
+from penstock.errors import SinkAhead, SinkBehind, SinkRefused
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.files.folders import OutputFolder
 from penstock.sinks.files.formats import FileFormat
 from penstock.sinks.files.manifest import BatchFile, Manifest, key_of
-from penstock.sinks.files.partitions import divided
+from penstock.sinks.files.partitions import divided, is_named_by
 from penstock.sinks.staged_files import read_staged
 
 __all__ = ["FilePublisher"]
@@ -64,7 +65,12 @@ class FilePublisher(Publisher):
             )
         if any(known.has(batch) for known in manifest.truncations()):
             return  # a driver that was fenced: a restore has taken the batch back
-        manifest.add(batch, [self._write(publication, made) for made in self._make(publication.files)])
+        rows, written = _by_writer(publication.files)
+        self._refuse_written(batch, written)
+        made = self._make(rows) if rows else []
+        files = [self._write(publication, each) for each in made]
+        files += [self._adopt(publication, number, file) for number, file in enumerate(written)]
+        manifest.add(batch, files)
         self._seen[app] = batch
         self._made = ((), [])
         manifest.fold([*recent, batch])
@@ -77,12 +83,15 @@ class FilePublisher(Publisher):
         return newest
 
     def refuse_values(self, files: Sequence[Staged]) -> None:
-        """Raise SinkValueRefused for values that the format, or the name of a folder, cannot hold."""
-        if files:
-            self._make(files)
+        """Raise SinkValueRefused for values that the format, or the name of a folder, cannot hold.
+
+        Tasks stage rows with such values as rows.
+        """
+        if rows := _by_writer(files)[0]:
+            self._make(rows)
 
     def _make(self, files: Sequence[Staged]) -> list[_Made]:
-        """Return the files of a batch; all of them are made before one is written."""
+        """Return the files of rows that tasks have left; all of them are made before one is written."""
         paths = tuple(file.path for file in files)
         if self._made[0] != paths:  # else they were made before the Commit
             rows = read_staged(self.staging, files)
@@ -100,6 +109,30 @@ class FilePublisher(Publisher):
             data = self.folder.read(path) or made.data
         return BatchFile(path=path, rows=made.rows, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
+    def _refuse_written(self, batch: int, files: Sequence[Staged]) -> None:
+        """Raise before anything is visible: SinkRefused for files of another folder, StateMissing for one that is gone.
+
+        A sink may have changed under its name while the batch was waiting for it.
+        """
+        for file in files:
+            written = file.written
+            assert written is not None
+            if written.format != self.format.name or not is_named_by(written.folder, self.partition_by):
+                raise SinkRefused(
+                    f"batch {batch} was written as {written.format} into folder {written.folder!r}, for another sink",
+                    where=self.folder.root,
+                )
+            (self.staging / file.path).fetch()
+
+    def _adopt(self, publication: Publication, number: int, file: Staged) -> BatchFile:
+        """Give a file that a task has written its name: by its number in the Commit, so each try gives the same."""
+        assert file.written is not None
+        folder = file.written.folder
+        name = f"{publication.batch:012d}-{key_of(publication.app)}-{number:04d}.{self.format.suffix}"
+        path = f"{folder}/{name}" if folder else name
+        self.folder.adopt(path, self.staging / file.path)
+        return BatchFile(path=path, rows=file.rows, size=file.size, sha256=file.checksum)
+
     def _refuse_lost(self, app: str, recent: Sequence[int]) -> None:
         seen = self._seen.get(app)
         if seen is not None and (not recent or recent[-1] < seen):
@@ -110,3 +143,8 @@ class FilePublisher(Publisher):
                 shown=shown,
                 missing=[seen],
             )
+
+
+def _by_writer(files: Sequence[Staged]) -> tuple[list[Staged], list[Staged]]:
+    """Return the files of rows, and those that tasks have written as the folder shows them."""
+    return [file for file in files if file.written is None], [file for file in files if file.written is not None]

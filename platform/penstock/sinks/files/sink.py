@@ -20,6 +20,7 @@ from penstock.sinks.files.manifest import PublishedFile, published_files
 from penstock.sinks.files.partitions import check_partitions
 from penstock.sinks.files.publisher import FilePublisher
 from penstock.sinks.files.sweep import sweep
+from penstock.sinks.files.task_form import TaskForm
 from penstock.sinks.files.truncation import find_version, put_back, truncated
 
 __all__ = ["FolderSink", "JsonLines", "Parquet"]
@@ -37,6 +38,10 @@ class FolderSink(CreatingSink, TruncatableSink, MaintainedSink):
     @abstractmethod
     def format(self) -> FileFormat:
         """How rows become files."""
+
+    def task_form(self) -> TaskForm:
+        """Return how tasks with many rows write the files of the folder."""
+        return TaskForm(format=self.format.name, partition_by=tuple(self.partition_by))
 
     def check(self, schema: pa.Schema) -> None:
         """Raise SinkSchemaMismatch where the rows do not fit the files that are there, or the format."""

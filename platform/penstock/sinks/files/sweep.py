@@ -16,7 +16,7 @@ from penstock.sinks.files.manifest import HIDDEN, truncations_by_key
 __all__ = ["sweep"]
 
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
-_DATA = re.compile(r"(\d{12})-([0-9a-f]{16})\.[a-z]+")
+_DATA = re.compile(r"(\d{12})-([0-9a-f]{16})(-\d+)?\.[a-z]+")
 _GRACE = 3_600.0
 """Seconds that a file may take to be written: as the retention of checkpoints has it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from penstock.quality.suite import load_suite
 from penstock.runtime.tasks.gates import UNIT, _stage_apart
 from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import Outlet, TaskFiles
+from penstock.sinks.files.task_form import FOLDER, TaskForm
 
 STRICT = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "max_value": 10}}
 MOSTLY = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "min_value": 0, "mostly": 0.5}}
@@ -24,8 +26,11 @@ WINDOWS = 200
 SCHEMA = pa.schema([("v", pa.int64())])
 
 
-def staged(masks: list[int], folder: Path, *, apart: bool) -> list[dict[str, Any]]:
-    """Stage a row a window, and return what the receipts say, with the values of each file."""
+def staged(masks: list[int], folder: Path, *, apart: bool, written: bool = False) -> list[dict[str, Any]]:
+    """Stage a row a window, and return what the receipts say, with the values of each file.
+
+    With `written` the task writes the files of the sink itself.
+    """
     gate = compile_suite(load_suite({"name": "s", "expectations": [STRICT, MOSTLY]}, where="here"), {"v": "bigint"})
     assert gate.certain == 1
     outlet = Outlet(sinks=("bad",), lanes=(), schema=SCHEMA, place=0)
@@ -33,7 +38,12 @@ def staged(masks: list[int], folder: Path, *, apart: bool) -> list[dict[str, Any
         order=0, sinks=("out",), visible=("v",), check="c", gate=gate, by_window=True, separate=True, quarantine=outlet
     )
     facts = SimpleNamespace(
-        apart=apart, batch=7, epoch=1, run="ab", staging={"out": str(folder / "out"), "bad": str(folder / "bad")}
+        apart=apart,
+        batch=7,
+        epoch=1,
+        run="ab",
+        staging={"out": str(folder / "out"), "bad": str(folder / "bad")},
+        forms={"out": asdict(TaskForm(format="Parquet", few=0))} if written else {},
     )
     n = len(masks)
     rows = pa.table({"v": pa.array(range(n)), UNIT: pa.array([100 + i for i in range(n)])})
@@ -44,9 +54,11 @@ def staged(masks: list[int], folder: Path, *, apart: bool) -> list[dict[str, Any
     return bodies
 
 
-def test_rows_that_are_withheld_for_certain_are_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [False, True], ids=["rows", "files of tasks"])
+def test_rows_that_are_withheld_for_certain_are_one_file(tmp_path: Path, *, written: bool) -> None:
     """P10: 200 windows with a bad row each wrote 400 files; without `mostly` nothing depends on the window."""
-    bodies = staged([1] * WINDOWS, tmp_path, apart=False)
+    bodies = staged([1] * WINDOWS, tmp_path, apart=False, written=written)
+    assert [body["file"].get("stats", {}).get(FOLDER) for body in bodies] == ["" if written else None, None]
     assert [(body["sink"], body["v"], body["file"]["unit"]) for body in bodies] == [
         ("out", list(range(WINDOWS)), 100),
         ("bad", list(range(WINDOWS)), 100),

@@ -112,7 +112,7 @@ def test_what_another_job_has_staged_in_the_table_is_spared(tmp_path: Path) -> N
 
 def test_the_name_of_what_tasks_stage_is_known(tmp_path: Path) -> None:
     """`TaskFiles` gives it, and so does who looks for files of other jobs."""
-    facts = SimpleNamespace(batch=4, epoch=2, run=uuid4().hex[:12], staging={"out": str(tmp_path)})
+    facts = SimpleNamespace(batch=4, epoch=2, run=uuid4().hex[:12], staging={"out": str(tmp_path)}, forms={})
     files = TaskFiles(facts, 17, "1b0")  # type: ignore[arg-type]
     assert len(list(files.stage(pa.table({"k": [1]}), ("out",)))) == 1
     (name,) = (file.name for file in tmp_path.iterdir())

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ConfigError, OutputDenied, SinkUnavailable, StorageFull
+from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import root_of
+from penstock.errors import ConfigError, OutputDenied, SinkUnavailable, StateMissing, StorageFull
 from penstock.sinks.files.folders import HdfsOutput, LocalOutput, OutputFolder, output_folder
 
 
@@ -137,3 +140,58 @@ def test_hdfs_that_does_not_answer_is_away(monkeypatch: pytest.MonkeyPatch) -> N
     for ask in (lambda: folder.names(""), lambda: folder.read("a"), lambda: folder.create("a", b"x")):
         with pytest.raises(SinkUnavailable, match="127"):
             ask()
+
+
+@pytest.fixture(params=["local", pytest.param("hdfs", marks=pytest.mark.integration)])
+def staging(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointFolder:
+    """Return a folder in which tasks stage files, on disk and on HDFS."""
+    if request.param == "local":
+        return LocalFolder(tmp_path / "staged")
+    server: Any = request.getfixturevalue("hdfs")
+    root = root_of(server.url(secrets.token_hex(8)), cache=str(tmp_path / "cache"))
+    root.store()
+    return root / "staged"
+
+
+def test_a_staged_file_is_adopted_once(folder: OutputFolder, staging: CheckpointFolder) -> None:
+    """From disk and HDFS to disk and HDFS: the first stays, and so do the staged ones."""
+    for name, data in (("a", b"first"), ("b", b"second")):
+        (staging / name).stage(memoryview(data))
+    assert folder.adopt("day=1/x.jsonl", staging / "a")
+    assert not folder.adopt("day=1/x.jsonl", staging / "b")
+    assert folder.read("day=1/x.jsonl") == b"first"
+    assert folder.names("day=1") == ["x.jsonl"]
+    assert [(staging / name).read() for name in "ab"] == [b"first", b"second"]
+    with pytest.raises(StateMissing):
+        folder.adopt("day=1/y.jsonl", staging / "gone")
+
+
+def test_a_file_of_another_file_system_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a link is an error of the operating system, whichever."""
+    staged, folder = LocalFolder(tmp_path / "staged"), output_folder(tmp_path / "out")
+    (staged / "a").stage(memoryview(b"rows"))
+    link = os.link
+
+    def refuse(source: Any, target: Any, **more: Any) -> None:
+        if "src_dir_fd" not in more:
+            raise OSError(errno.EXDEV, "other file system")
+        link(source, target, **more)
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert folder.adopt("day=1/x.jsonl", staged / "a")
+    assert not folder.adopt("day=1/x.jsonl", staged / "a")
+    assert not (tmp_path / "out" / "day=1" / "x.jsonl").samefile(staged / "a")
+    assert folder.read("day=1/x.jsonl") == b"rows"
+
+
+def test_an_adopted_file_may_be_read_by_others(tmp_path: Path) -> None:
+    """It has the rights of any file of the process, though a checkpoint is its user's alone."""
+    staged = LocalFolder(tmp_path / "root" / "staged")
+    before = os.umask(0o022)
+    try:
+        (tmp_path / "root").mkdir(mode=0o700)
+        (staged / "a").stage(memoryview(b"x"))
+        output_folder(tmp_path / "out").adopt("a", staged / "a")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "out", tmp_path / "out" / "a")] == [0o755, 0o644]

@@ -8,19 +8,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow.dataset import dataset
+from written_files import stage_by_form, staged_of
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import SinkAhead, SinkBehind, SinkValueRefused
+from penstock.errors import SinkAhead, SinkBehind, SinkRefused, SinkValueRefused, StateMissing
 from penstock.sinks.base import Publication, Staged, Target
 from penstock.sinks.files.folders import LocalOutput
 from penstock.sinks.files.formats import JsonLinesFormat, ParquetFormat
 from penstock.sinks.files.manifest import published_files
 from penstock.sinks.files.publisher import FilePublisher
+from penstock.sinks.files.task_form import TaskForm
 from penstock.sinks.files.truncation import put_back
-from penstock.sinks.staged_files import stage_table
+from penstock.sinks.staged_files import read_staged, stage_table
 
 APP = "uuid/out"
 SCHEMA = pa.schema([("k", pa.int64()), ("day", pa.string())])
+FORM = TaskForm(format="Parquet", partition_by=["day"], few=0)
 
 
 class Dying(LocalOutput):
@@ -35,6 +39,13 @@ class Dying(LocalOutput):
         type(self).left -= 1
         return super().create(path, data)
 
+    def adopt(self, path: str, file: CheckpointFolder) -> bool:
+        """Adopt a file, unless the process is dead by then."""
+        if type(self).left <= 0:
+            raise KeyboardInterrupt
+        type(self).left -= 1
+        return super().adopt(path, file)
+
 
 def publisher(root: Path) -> FilePublisher:
     """Return the publisher of another run."""
@@ -45,6 +56,12 @@ def staged(root: Path, name: str, *ks: int) -> Staged:
     """Stage rows of three days."""
     rows = pa.table([list(ks), [f"d{k % 3}" for k in ks]], schema=SCHEMA)
     return Staged(**stage_table(rows, LocalFolder(root / "staged"), name))
+
+
+def written(root: Path, name: str, *ks: int, form: TaskForm = FORM) -> list[Staged]:
+    """Stage rows of three days as a task does that leaves none."""
+    rows = pa.table([list(ks), [f"d{k % 3}" for k in ks]], schema=SCHEMA)
+    return [staged_of(file) for file in stage_by_form(rows, form, LocalFolder(root / "staged"), name)]
 
 
 def publication(batch: int, *files: Staged) -> Publication:
@@ -146,3 +163,52 @@ def test_a_fenced_driver_adds_nothing_that_a_restore_has_taken_back(tmp_path: Pa
     put_back(LocalOutput(str(tmp_path / "out")), Target(app=APP, batch=0, slot=3), slot=9, newest=1)
     publisher(tmp_path).publish(publication(1, late))
     assert (listed(tmp_path), named(tmp_path)) == (Counter([0]), 1)
+
+
+@pytest.mark.fault("F01", "F54")
+@pytest.mark.parametrize("files", range(7))
+def test_files_of_tasks_have_the_same_names_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    """SEMANTICS 9.4: a publisher that dies after any of them is followed by one that adds the others."""
+    batch = publication(
+        0, *written(tmp_path, "a", 0, 1, 2), staged(tmp_path, "rest.parquet", 5), *written(tmp_path, "b", 3)
+    )
+    monkeypatch.setattr(Dying, "left", files)
+    if files < 6:  # one of rows, four of tasks, and the manifest
+        with pytest.raises(KeyboardInterrupt):
+            publisher(tmp_path).publish(batch)
+        assert named(tmp_path) == 0
+    monkeypatch.setattr(Dying, "left", 10**9)
+    for _ in range(2):
+        publisher(tmp_path).publish(batch)
+    assert (named(tmp_path), listed(tmp_path)) == (5, Counter([0, 1, 2, 3, 5]))
+
+
+def test_the_manifest_has_the_facts_that_the_task_gave(tmp_path: Path) -> None:
+    """The driver reads no byte of these files."""
+    (file,) = files = written(tmp_path, "a", 0, 3)
+    publisher(tmp_path).publish(publication(0, *files))
+    (shown,) = published_files(LocalOutput(str(tmp_path / "out")))
+    assert (shown.rows, shown.size, shown.sha256) == (2, file.size, file.checksum)
+    assert Path(shown.path).samefile(tmp_path / "staged" / file.path)
+
+
+def test_a_file_of_a_task_that_is_gone_leaves_nothing_visible(tmp_path: Path) -> None:
+    """F13: a listing has no half of a batch for ever."""
+    files = [staged(tmp_path, "rest.parquet", 5), *written(tmp_path, "a", 0, 1)]
+    (tmp_path / "staged" / files[-1].path).unlink()
+    with pytest.raises(StateMissing):
+        publisher(tmp_path).publish(publication(0, *files))
+    assert not (tmp_path / "out").exists() or list((tmp_path / "out").rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("form", [TaskForm(format="JSON lines", few=0), TaskForm(format="Parquet", few=0)])
+def test_files_for_another_sink_are_refused(tmp_path: Path, form: TaskForm) -> None:
+    """F51: the sink has changed under its name while a batch was waiting for it."""
+    files = written(tmp_path, "a", 0, 1, form=form)
+    with pytest.raises(SinkRefused, match="for another sink"):
+        publisher(tmp_path).publish(publication(0, *files))
+    with pytest.raises(SinkRefused, match="takes rows"):
+        read_staged(LocalFolder(tmp_path / "staged"), files)
+    assert not (tmp_path / "out").exists()

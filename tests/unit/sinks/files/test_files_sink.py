@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import secrets
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from harness_jobs import ORDERS, order
+from written_files import TaskJsonLines, TaskParquet
 
-from penstock import Job
+from penstock import Job, agg, seconds
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import recover
+from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import ConfigError, SinkBehind, SinkSchemaMismatch, SinkValueRefused
+from penstock.quality import OnFail
+from penstock.quality.held.decision_records import HeldRecords
+from penstock.quality.held.release import find_held, release
 from penstock.runtime.driver.stages import BATCH
 from penstock.runtime.inspect.explain import guarantees
 from penstock.sinks import JsonLines, Parquet
@@ -23,11 +33,16 @@ from penstock.sinks.base import Sink
 from penstock.sinks.files.folders import output_folder
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
+from penstock.windows import Tumbling
 
 HOOKS = [
     *((stage.value[0], when) for stage in BATCH for when in ("before", "after")),
     ("PublishSinks", "published parquet"),
 ]
+
+BETWEEN = "expect_column_values_to_be_between"
+REAL = {"name": "real", "expectations": [{"type": BETWEEN, "kwargs": {"column": "x", "max_value": 10**9}}]}
+SMALL = {"name": "small", "expectations": [{"type": BETWEEN, "kwargs": {"column": "v", "max_value": 10}}]}
 
 
 def make_job(folder: Path, **more: Sink) -> Job:
@@ -175,6 +190,117 @@ def test_wrong_arguments_are_refused_where_they_are_written() -> None:
             kind("hdfs://nn:8020/out")
     sink = Parquet("out", partition_by=["day"])
     assert pickle.loads(pickle.dumps(sink)) == sink
+
+
+class FileHarness(Harness):
+    """A Harness in which tasks write the files of sinks; its calls return no rows."""
+
+    def __init__(self, *arguments: Any) -> None:
+        """Have tasks write files."""
+        super().__init__(*arguments)
+        self.settings = replace(self.settings, stage_rows=False)
+
+    def _take_down(self, batch: int | None) -> None:
+        """Read no rows: tests read the files."""
+
+
+def make_task_job(folder: Path) -> Job:
+    """Return a job whose tasks write all rows, those of a check, of its quarantine, and of windows as well."""
+    job = Job("files", partitions=2)
+    rows = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    rows.select("user", "v").write("parquet", TaskParquet(folder / "parquet", partition_by=["user"]))
+    rows.select("user", "v").write("lines", TaskJsonLines(folder / "lines"))
+    amounts = rows.with_columns(x="CASE WHEN v % 5 = 4 THEN double('NaN') ELSE double(v) END").select("v", "x")
+    amounts.check("real", suite=REAL, on_fail=OnFail.QUARANTINE).write("good", TaskJsonLines(folder / "good"))
+    job.quarantine("real").write("bad", TaskParquet(folder / "bad"))
+    counted = rows.key_by("user").window("w", Tumbling(seconds(2)).drop_late()).aggregate(n=agg.count())
+    counted.write("windows", TaskParquet(folder / "windows"))
+    return job
+
+
+def read_task_job(folder: Path) -> dict[str, list[Any]]:
+    """Return the rows of all sinks, sorted, which a listing has just as the manifest."""
+    shown = {}
+    for name in ("parquet", "bad", "windows"):
+        listed = pd.read_parquet(folder / name)
+        files = [file.path for file in Parquet(folder / name).files()]
+        assert sorted(files) == sorted(map(str, (folder / name).rglob("*.parquet")))
+        assert sum(file.rows for file in Parquet(folder / name).files()) == len(listed)
+        shown[name] = sorted(tuple(map(str, row)) for row in listed.itertuples(index=False))
+    for name in ("lines", "good"):
+        assert sorted(file.path for file in JsonLines(folder / name).files()) == sorted(
+            map(str, (folder / name).glob("*.jsonl"))
+        )
+        shown[name] = sorted(of_lines(folder / name))
+    return shown
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F01", "F04", "F54")
+@pytest.mark.parametrize("hooks", [HOOKS[3::3], pytest.param(HOOKS, marks=pytest.mark.soak)], ids=["some", "all"])
+def test_files_that_tasks_write_have_each_row_once(tmp_path: Path, hooks: list[tuple[str, str]]) -> None:
+    """SEMANTICS 9.4, 11.3: whatever crashed, and whichever task has a row; NaN is in quarantine alone."""
+    every = list(range(6 * len(hooks)))
+    with FileHarness(make_task_job(tmp_path), tmp_path / "root") as h:
+        for n, hook in enumerate(hooks):
+            h.crash_at(*hook)
+            with pytest.raises(Crashed):
+                h.batch({"orders": [order("abc"[v % 3], n + 1, v) for v in every[6 * n : 6 * n + 6]]})
+            h.restart()
+    shown = read_task_job(tmp_path)
+    assert shown["parquet"] == sorted((str(v), "abc"[v % 3]) for v in every)
+    assert shown["lines"] == every
+    assert shown["good"] == [v for v in every if v % 5 != 4]
+    assert [int(v) for v, *_ in shown["bad"]] == sorted((v for v in every if v % 5 == 4), key=str)
+    # A window of two seconds is closed when a batch has a time behind it, and each batch has two rows of each user.
+    ends = list(range(2, len(hooks) + 1, 2))
+    assert sorted(int(n) for *_, n in shown["windows"]) == sorted([4 if end > 2 else 2 for end in ends] * 3)
+    names = [Path(file.path).name for name in ("lines", "good") for file in JsonLines(tmp_path / name).files()]
+    assert all(re.fullmatch(r"\d{12}-[0-9a-f]{16}-\d{4}\.jsonl", name) for name in names)
+
+
+@pytest.mark.slow
+def test_few_rows_are_one_file_and_many_are_files_of_tasks(tmp_path: Path) -> None:
+    """Decision 119: a batch of some rows is not a file for each task, and a large one does not cross the driver."""
+    job = Job("sizes", partitions=1)
+    rows = [job.source(name, MemorySource("text string")) for name in "abc"]  # each is read by a task of its own
+    rows[0].union(rows[1]).union(rows[2]).write("lines", JsonLines(tmp_path / "lines"))
+    short, long = {"text": "short"}, {"text": "x" * 2**20}
+    with FileHarness(job, tmp_path / "root") as h:
+        h.batch({"a": [short], "b": [short, short], "c": [short]})
+        h.batch({"a": [long, short], "b": [short], "c": [long]})
+    assert [(file.batch, file.rows) for file in JsonLines(tmp_path / "lines").files()] == [
+        (0, 4),
+        (1, 1),
+        (1, 2),
+        (1, 1),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F52", "F71")
+def test_held_files_of_tasks_are_released_once(tmp_path: Path) -> None:
+    """SEMANTICS 11.5: they wait below the checkpoint, and become visible under an app of their own."""
+    job = Job("held", partitions=1)
+    rows = job.source("rows", MemorySource("v int"))
+    rows.check("small", suite=SMALL, on_fail=OnFail.HOLD).write("out", TaskJsonLines(tmp_path / "out"))
+    with FileHarness(job, tmp_path / "root") as h:
+        h.batch({"rows": [{"v": 1}, {"v": 99}]})
+        assert of_lines(tmp_path / "out") == []
+        folder = tmp_path / "root" / "held"
+        records = HeldRecords(LocalStore(tmp_path / "control"), "held")
+        for _ in range(2):  # the second finds it done
+            release(
+                records,
+                find_held(records, recover(Log(LocalStore(folder))), 0),
+                job.graph(),
+                uuid="uuid",
+                staged=LocalFolder(folder / "staged"),
+                spark=None,
+                by="test",
+                still_mine=lambda: None,
+            )
+    assert of_lines(tmp_path / "out") == [1, 99]
 
 
 @pytest.mark.integration
