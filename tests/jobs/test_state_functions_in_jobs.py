@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,7 @@ from penstock import Job, agg, seconds
 from penstock.errors import StepsChanged
 from penstock.sinks import MemorySink
 from penstock.sources import FileReplay, MemorySource
-from penstock.state import BATCH, EVENT, event_time, idle
+from penstock.state import BATCH, EVENT, OnError, event_time, idle
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
@@ -309,9 +310,9 @@ def test_keys_are_told_apart_by_all_their_columns(tmp_path):
 
 
 def test_state_of_any_type_comes_back_as_it_was_put(tmp_path):
-    """Nested types, decimals, dates, times, bytes and maps, over a restart."""
+    """Nested types, decimals, dates, times, bytes and maps, which are dicts, over a restart."""
     whole = {
-        "l": [1, None, 3], "s": {"x": 1.5, "y": None}, "m": [("a", 1), ("b", None)], "d": date(2024, 2, 29),
+        "l": [1, None, 3], "s": {"x": 1.5, "y": None}, "m": {"a": 1, "b": None}, "d": date(2024, 2, 29),
         "t": at(1.5), "c": Decimal("1.25"), "b": b"\x00\xff", "f": True,
     }  # fmt: skip
     ddl = "l array<int>, s struct<x:double,y:string>, m map<string,int>, d date, t timestamp, c decimal(9,2), b binary, f boolean"
@@ -326,6 +327,32 @@ def test_state_of_any_type_comes_back_as_it_was_put(tmp_path):
         h.batch({"rows": [row("a", 1)]})
         h.restart()
         assert h.batch({"rows": [row("a", 2)]})["out"] == [{"same": True}]
+
+
+def test_maps_of_rows_are_dicts_also_in_quarantine(tmp_path):
+    """API: a row is a dict, so are its maps; one that names a key twice has no dict, and is an error of its row."""
+    job = Job("mapped", partitions=1)
+    rows = job.source("rows", MemorySource(schema="k string, m map<date,int>"))
+
+    def look(time, key, row, state):
+        if state.exists():
+            raise ValueError(row["m"])
+        state.update(m=row["m"])
+        return {"n": sum(row["m"].values())}
+
+    made = rows.key_by("k").map_with_state(
+        "step", look, state="m map<date,int>", output="n long", unbounded=True, on_error=OnError.QUARANTINE
+    )
+    made.write("out", MemorySink())
+    job.quarantine("step").write("aside", MemorySink())
+    with Harness(job, tmp_path) as h:
+        fed = [[(date(2024, 1, 1), 1), (date(2024, 1, 2), 2)], {date(2024, 1, 3): 3}]
+        made = h.batch({"rows": [{"k": "a", "m": of} for of in [*fed, [(date(2024, 1, 1), 1)] * 2]]})
+        assert made["out"] == [{"n": 3}]
+        first, second = made["aside"]
+        assert "{datetime.date(2024, 1, 3): 3}" in first["_error"]
+        assert json.loads(first["_state"]) == {"m": {"2024-01-01": 1, "2024-01-02": 2}}
+        assert "which no Python object holds" in second["_error"]
 
 
 CHANGED = {

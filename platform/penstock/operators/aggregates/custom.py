@@ -172,7 +172,7 @@ def naming_keys(keys: Sequence[pa.Array], rows: Ints) -> Iterator[None]:
 
 def _plain(column: pa.Array, name: str, what: str) -> list[Any]:
     """Return values as Python objects, maps as dicts; raises UnfitValue for the first that Python cannot hold."""
-    values = python_values(column, name, maps="strict")
+    values = python_values(column, name)
     if lost := first_unfit(values):
         raise UnfitValue(f"{what}: column {name!r} has {lost.shown}, which no Python object holds")
     return values

@@ -160,7 +160,7 @@ class Calls(ABC):
             raise blamed from (None if blamed is why else why)
         for row, key, due, state in calls:
             values = {state.column: state.shown} if isinstance(state, Unfit) else state
-            shown = None if values is None else json.dumps(values, default=str)
+            shown = None if values is None else json.dumps(_shown(values), default=str)
             self.failed.append((row, key, due, blamed.what, shown))
 
     def unfit(self, value: Unfit, of: str) -> UnfitValue:
@@ -199,6 +199,13 @@ class Calls(ABC):
 def ints(values: Iterable[int]) -> Ints:
     """Return numbers as an array."""
     return np.array(values if isinstance(values, list) else list(values), dtype=np.int64)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value with keys that JSON has in place of those of maps, which may be dates or decimals."""
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str | int | float) else str(key): _shown(of) for key, of in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list) else value
 
 
 def is_nested(schema: pa.Schema) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -17,7 +17,8 @@ __all__ = ["PIECE", "Unfit", "first_unfit", "holds_all", "key_values", "python_r
 PIECE = 4_096
 """Rows, or keys, that are Python objects at once."""
 _UNFIT = (ValueError, OverflowError, ArithmeticError, KeyError, TypeError, pa.ArrowException)
-Maps: TypeAlias = Literal["strict"] | None
+_MAPS: Literal["strict"] = "strict"
+"""How Arrow makes Python objects of maps: dicts, and an error of one that names a key twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Unfit:
 
 
 def python_rows(table: pa.Table) -> list[Any]:
-    """Return rows as dicts, an Unfit in the place of each row that has such a value."""
+    """Return rows as dicts, an Unfit in the place of each row that has such a value. Maps are dicts, too."""
     try:
-        rows: list[Any] = table.to_pylist()
+        rows: list[Any] = table.to_pylist(maps_as_pydicts=_MAPS)
     except _UNFIT:
         columns = {name: python_values(table[name], name) for name in table.column_names}
         each = zip(*columns.values(), strict=True)
@@ -39,15 +40,15 @@ def python_rows(table: pa.Table) -> list[Any]:
     return rows
 
 
-def python_values(column: pa.Array | pa.ChunkedArray, name: str, *, maps: Maps = None) -> list[Any]:
+def python_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
     """Return the values of a column, an Unfit in the place of each that Python cannot hold.
 
-    Maps are lists of pairs, with `maps="strict"` dicts.
+    Maps are dicts. One that names a key twice is an Unfit.
     """
     try:
-        values: list[Any] = column.to_pylist(maps_as_pydicts=maps)
+        values: list[Any] = column.to_pylist(maps_as_pydicts=_MAPS)
     except _UNFIT:
-        return [_value(column.slice(at, 1), name, maps) for at in range(len(column))]
+        return [_value(column.slice(at, 1), name) for at in range(len(column))]
     return values
 
 
@@ -56,9 +57,9 @@ def holds_all(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _value(cell: pa.Array | pa.ChunkedArray, name: str, maps: Maps) -> Any:
+def _value(cell: pa.Array | pa.ChunkedArray, name: str) -> Any:
     try:
-        return cell.to_pylist(maps_as_pydicts=maps)[0]
+        return cell.to_pylist(maps_as_pydicts=_MAPS)[0]
     except _UNFIT:
         array = cell.combine_chunks() if isinstance(cell, pa.ChunkedArray) else cell
         return Unfit(name, " ".join(array.to_string().split())[2:-2][:80])
