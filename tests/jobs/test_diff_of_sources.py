@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, ReadOtherwise, SourceChanged
 from penstock.runtime.restore.compatibility import Compatibility, Finding, when_left
 from penstock.runtime.spark.engine import SparkEngine
 from penstock.sinks import MemorySink
-from penstock.sources import FileReplay
+from penstock.sources import FileReplay, Files, Json, MemorySource, Rate
 from penstock.testing import Crashed, Harness
 from penstock.testing.environment import session_of_tests
 
@@ -132,3 +132,26 @@ def test_a_source_that_cannot_be_read_on_is_found_before_a_start(what: str, tmp_
         h.restart(make_job(path))
         h.run()
         assert len(h.output()["out"]) == 6
+
+
+def test_a_source_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    """SEMANTICS 9.1: its positions have other members; --from empty reads it from its beginning."""
+    path = tmp_path / "rows.csv"
+    path.write_text(ROWS)
+
+    def job_of(source: Any) -> Job:
+        job = Job("changed", partitions=1)
+        job.source("rows", source).select("1 AS v").write("out", MemorySink())
+        return job
+
+    fed = MemorySource("v int")
+    with Harness(job_of(FileReplay(path, order_by="t", rows_per_batch=2)), tmp_path) as h:
+        h.batch()
+        for other in (Rate(1), Files(tmp_path, format=Json("v int")), fed):
+            finding = findings_of(job_of(other), tmp_path)["source rows"]
+            assert (finding.fate, type(finding.refusal)) == (Compatibility.INCOMPATIBLE, ReadOtherwise)
+            with pytest.raises(ReadOtherwise, match="source 'rows' was of another kind"):
+                h.restart(job_of(other))
+        h.restore(empty=True, job=job_of(fed))
+        h.batch({"rows": [{"v": 1}]})
+        assert len(h.output()["out"]) == 2 + 1

@@ -28,10 +28,13 @@ class SourceChanged(SourceError):
 
 
 class ReadOtherwise(SourceChanged):
-    """A source is read in another order, or with other columns, than up to the job's position."""
+    """A source is of another kind, or is read in another order or with other columns, than up to the job's position."""
 
     code = "PEN-SRC-005"
-    remedy = "Set order_by, schema, nulls and changes as they were, or read from the beginning with --from empty."
+    remedy = (
+        "Set the kind of the source, order_by, schema, nulls and changes as they were, or read from the beginning with "
+        "--from empty."
+    )
 
 
 class ReadByOtherRules(SourceChanged):

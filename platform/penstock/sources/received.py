@@ -365,7 +365,8 @@ class ReceivingReader(CheckpointedReader):
     def sweep(self, positions: Sequence[Position]) -> int:
         """Delete the blocks before all of these positions, and return how many went."""
         deleted = 0
-        for name in {name for position in positions for name in position["receivers"]}:
+        # A job that was restored to nothing may have had a source of another kind by this name before.
+        for name in {name for position in positions for name in position.get("receivers", ())}:
             log = self.log(name)
             places = [_place(position, name) for position in positions]
             if log is not None and None not in places:  # a position without the receiver is from before its first block
@@ -382,5 +383,5 @@ def _opened(log: BlockLog, start: Place) -> _Chain:
 
 
 def _place(position: Position, name: str) -> Place | None:
-    at = position["receivers"].get(name)
+    at = position.get("receivers", {}).get(name)
     return None if at is None else Place(int(at[0]), int(at[1]))

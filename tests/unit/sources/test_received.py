@@ -120,6 +120,7 @@ def test_blocks_go_when_no_position_needs_them(tmp_path: Path) -> None:
     assert reader.sweep(positions) == 4 // 2
     assert reader.sweep([positions[2], positions[1]]) == 4 // 2
     assert reader.sweep([positions[2], {"receivers": {}}]) == 0
+    assert reader.sweep([positions[2], {"topics": {}}]) == 0, "a source of Kafka had the name before"
     assert reader.sweep([]) == 0
     fresh = pushed.reader()
     assert read(fresh, fresh.span(None, end_of_batch(fresh, None))).num_rows == 12

@@ -14,6 +14,7 @@ from penstock.errors import (
     CheckpointCorrupt,
     GateError,
     PenstockError,
+    ReadOtherwise,
     StateMissing,
 )
 from penstock.graph.graph import JobGraph
@@ -144,6 +145,9 @@ class SparkEngine:
                     reader.backlog(known[name].position)
             except PenstockError as why:
                 yield name, why
+            except KeyError as why:  # each kind of source has members of its own in its positions
+                said = f"source {name!r} was of another kind up to the job's position, which has no {why}"
+                yield name, ReadOtherwise(said)
 
     def _stored(self, step: str, refs: Mapping[str, ManifestRef]) -> Stored:
         work, evolution = self.built.steps[step], Evolution()
