@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from session_model import SessionModel
 
 from penstock import Job, agg, count, seconds
 from penstock.sinks import Delta, MemorySink, Mode
 from penstock.sources import MemorySource
 from penstock.state import read
 from penstock.testing import Crashed, Harness
-from penstock.windows import Session, Sliding, Tumbling, late_to
+from penstock.windows import Session, Sliding, Tumbling, drop_late, late_to
 
 pytestmark = pytest.mark.sample(1, of="windows with early panes")
 
@@ -123,3 +125,65 @@ def test_open_sessions_are_emitted_over_a_crash_and_a_rescale(tmp_path: Path) ->
         ]
         panes = [(r["window_end"].timestamp(), r["_pane"], r["n"]) for r in h.output()["panes"]]
         assert panes == [(11, "EARLY", 3), (18, "EARLY", 1)], "without new rows a pane that discards does not come"
+
+
+def live_sessions(table: Path, partitions: int) -> Job:
+    """Return a job that keeps a row for each session in a table, while it is open and after."""
+    job = Job("live", partitions=partitions)
+    source = MemorySource("k string, t timestamp, v int")
+    rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(8))
+    spec = Session(seconds(3)).emit_every(seconds(4)).emit_on(count(2))
+    late = spec.update_late(within=seconds(12), then=drop_late())
+    live = rows.key_by("k").window("w", late).aggregate(n=agg.count(), total=agg.sum("v"))
+    once = live.deduplicate("d", by=["k", "window_end", "_revision", "_pane"], within=seconds(60))
+    once.write("newest", Delta(table, mode=Mode.UPSERT, keys=["k", "window_end"]))
+    return job
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F43")
+def test_a_table_has_a_row_for_each_open_session_over_a_crash_and_a_rescale(tmp_path: Path) -> None:
+    """2.6, 3.2, 10.5: its rows are the newest panes of the model, in whatever partitions, and each is there once."""
+    table, root, drawn = tmp_path / "table", tmp_path / "root", Random(20)
+    model = SessionModel(gap=lambda _: 3_000_000, lateness=12_000_000, every=4_000_000, early_rows=2, retracts=True)
+    newest: dict[tuple[str, float], tuple[Any, ...]] = {}
+    taken_back: list[tuple[str, float]] = []
+
+    def judge(rows: list[dict[str, Any]], mark: int | None, time: int) -> None:
+        """Have the model do a batch, and write what it emits."""
+        arrived = [{**r, "t": r["t"] * 1_000_000, "n": place, "at": place} for place, r in enumerate(rows)]
+        for of in model.batch(arrived, late=mark, close=mark, time=time).closed:
+            key, values = (of.key, of.end / 1e6), (of.pane, of.revision, len(of.rows), sum(r["v"] for r in of.rows))
+            if of.pane == "RETRACTED":
+                assert newest.pop(key)[3:] == values[1:]
+                taken_back.append(key)
+            else:
+                newest[key] = (*key, *values)
+
+    with Harness(live_sessions(table, 2), root) as h:
+        mark = None
+        for number in range(1, 12):
+            times = [max(0, 3 * number + drawn.randrange(-9, 7)) for _ in range(4)] if number < 11 else []
+            rows = [row(drawn.choice("ab"), time, 2**place) for place, time in enumerate(times)]
+            if crash := {4: "CommitBatch", 7: "Compute"}.get(number):
+                h.crash_after(crash)
+                with pytest.raises(Crashed):
+                    h.batch({"rows": rows}, at=5 * number)
+                h.restart()
+            else:
+                closing = 1_000 if number == 11 else None
+                h.batch({"rows": rows} if rows else {}, at=5 * number, watermark=closing, follow=False)
+            judge(rows, mark, 5_000_000 * number)
+            commit = h.commit()
+            if commit.time > 5_000_000 * number:  # what a restart finishes includes the batch that this made due
+                judge([], commit.watermarks_in["w"], commit.time)
+            mark = commit.watermarks_out["w"]
+            if number == 8:
+                h.restore(batch=commit.batch, partitions=5, job=live_sessions(table, 5))
+            kept = DeltaTable(table).to_pyarrow_table().to_pylist() if newest else []
+            assert plain(kept) == sorted(newest.values())
+        h.batch(follow=False)
+        judge([], mark, h.commit().time)
+        assert plain(DeltaTable(table).to_pyarrow_table().to_pylist()) == sorted(newest.values())
+        assert {values[2] for values in newest.values()} <= {"ON_TIME", "LATE"}
+        assert len(taken_back) > 5

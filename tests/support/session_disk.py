@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,10 @@ class SessionDisk(StepDisk):
         )
         self.sides = [bind_side(spec, bound)]
         self.step = bind(spec, self.sides, StepContext(name="s", event=True, timed=True, retracts=retracts))
+
+    def retract(self, *, retracts: bool) -> None:
+        """Run on with or without a sink that rows are taken back from."""
+        self.step = replace(self.step, layout=replace(self.step.layout, retracts=retracts))
 
     def batch(
         self,

@@ -1,4 +1,4 @@
-"""A model of sessions in plain Python, written from SEMANTICS 2 and 3, decisions 153, 155 and 181 only."""
+"""A model of sessions in plain Python, written from SEMANTICS 2 and 3, decisions 153, 155, 170 and 181 only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ModelSession:
     """One session of a key: its rows, in order of arrival, and those that no row of the output has yet.
 
     `revision` is the number of the newest row of the output, `closed` whether that is of the session as it is and final,
-    and `emitted` is that row. `since` is the time of the batch that brought the first row that no row of the output
+    and `emitted` is that row. `standing` are the rows that a table by key and end has of an open session. `since` is the time of the batch that brought the first row that no row of the output
     has yet. `parts` are what was held before the batch.
     """
 
@@ -31,6 +31,7 @@ class ModelSession:
     emitted: ModelRow | None = None
     closed: bool = False
     since: int | None = None
+    standing: list[ModelRow] = field(default_factory=list)
     parts: list[ModelSession] = field(default_factory=list)
 
     def emit(self, pane: str, *, discarding: bool) -> ModelRow:
@@ -94,6 +95,7 @@ class SessionModel:
         self.held = [s for s in self.held if late is None or s.end + self.lateness >= late]
         for session in self.held:
             session.held, session.parts = True, [session]
+            session.standing = [] if session.closed else session.standing
         sessions = list(self.held)
         for row in rows:
             gap = self.gap(row)
@@ -111,14 +113,13 @@ class SessionModel:
         sessions = [s for s in sessions if s not in late_ones]
         for session in sessions:
             if self.retracts and not self.discarding:
-                gone = [
-                    p.emitted for p in session.parts if p.emitted and (p.start, p.end) != (session.start, session.end)
-                ]
+                moved = [p for p in session.parts if (p.start, p.end) != (session.start, session.end)]
+                gone = [p.emitted for p in moved if p.emitted and p.closed]
                 made.closed += [replace(row, pane="RETRACTED") for row in gone]
             if close is not None and session.end < close and not session.closed:
                 self._close(session, "LATE" if late is not None and session.end < late else "ON_TIME", made)
             elif not session.closed and self._is_early(session, time, came=any(row in rows for row in session.fresh)):
-                made.closed.append(session.emit("EARLY", discarding=self.discarding))
+                self._emit(session, "EARLY", made)
         gone_by = None if close is None else close - self.lateness
         self.held = [s for s in sessions if gone_by is None or not s.closed or s.end >= gone_by]
         return made
@@ -126,8 +127,18 @@ class SessionModel:
     def _close(self, session: ModelSession, pane: str, made: ModelMade) -> None:
         """Close a session; when discarding, one without new rows has no row of the output."""
         if session.fresh or not self.discarding:
-            made.closed.append(session.emit(pane, discarding=self.discarding))
+            self._emit(session, pane, made)
         session.closed = True
+
+    def _emit(self, session: ModelSession, pane: str, made: ModelMade) -> None:
+        """Emit a session, and take back what a table has of it with other bounds."""
+        bounds = (session.start, session.end)
+        if self.retracts and not self.discarding:
+            gone = [row for row in session.standing if (row.start, row.end) != bounds]
+            made.closed += [replace(row, pane="RETRACTED") for row in gone]
+        made.closed.append(session.emit(pane, discarding=self.discarding))
+        assert session.emitted is not None
+        session.standing = [session.emitted]
 
     def _is_early(self, session: ModelSession, time: int, *, came: bool) -> bool:
         """Return whether an open session has new rows that are due, by their number or at a multiple of `every`."""
@@ -156,8 +167,17 @@ def _merged(sessions: list[ModelSession]) -> list[ModelSession]:
                 other.parts + mine.parts,
             )
             since = min((s for s in (other.since, mine.since) if s is not None), default=None)
+            standing = other.standing + mine.standing
             mine = ModelSession(
-                mine.key, rows, *bounds, held=held, fresh=fresh, revision=revision, parts=parts, since=since
+                mine.key,
+                rows,
+                *bounds,
+                held=held,
+                fresh=fresh,
+                revision=revision,
+                parts=parts,
+                since=since,
+                standing=standing,
             )
         merged.append(mine)
     return merged

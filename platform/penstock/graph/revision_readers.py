@@ -58,7 +58,7 @@ def refuse_misread_revisions(nodes: Iterable[Node]) -> None:
         for above in revising_above(node):
             panes = above.spec.revises
             assert panes is not None
-            if isinstance(node, SinkNode) and _replaces(node, above) and (lost := _loses_retractions(node, above)):
+            if isinstance(node, SinkNode) and _replaces(node, above) and (lost := _loses_retractions(node)):
                 raise RetractionsLost(
                     f"{_named(node)} would keep rows of window {above.name!r} that others have replaced: {lost}",
                     where=str(node.site),
@@ -106,10 +106,8 @@ def _replaces(node: SinkNode, above: StepNode) -> bool:
     return bool(keys) and REVISION not in keys and above.spec.moves_windows
 
 
-def _loses_retractions(node: SinkNode, revising: StepNode) -> str | None:
+def _loses_retractions(node: SinkNode) -> str | None:
     """Return why a sink would not delete what is taken back, None where it would."""
-    if not revising.spec.keeps_emitted:
-        return "early panes are not taken back"
     if not getattr(node.sink, "retracts", False):
         return f"{type(node.sink).__name__} deletes no rows"
     return _without_panes(node, {PANE, *_keys(node)})

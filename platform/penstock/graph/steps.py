@@ -177,11 +177,6 @@ class StepSpec(ABC):
         return self.passes_revisions
 
     @property
-    def keeps_emitted(self) -> bool:
-        """Return whether it can take back a row that it has emitted, as that was."""
-        return True
-
-    @property
     def window_columns(self) -> frozenset[str]:
         """Return the columns of its output of which each tells its windows apart; none where it makes no windows."""
         return frozenset()

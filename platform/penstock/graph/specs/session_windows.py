@@ -76,11 +76,6 @@ class SessionWindows(WindowSpec):
     moves_windows: ClassVar[bool] = True
 
     @property
-    def keeps_emitted(self) -> bool:
-        """Return whether no pane was early: the state of an open session has more rows than its newest pane."""
-        return not self.window.has_early
-
-    @property
     def window_columns(self) -> frozenset[str]:
         """Return the end: a session may begin where one did that was forgotten."""
         return super().window_columns & {"window_end"}

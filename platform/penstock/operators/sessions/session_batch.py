@@ -41,6 +41,7 @@ from penstock.operators.sessions.session_layout import (
 )
 from penstock.operators.sessions.session_rows import END, LATE_ARRIVAL, ROW, START, SURELY_LATE
 from penstock.operators.sessions.session_spans import free_slots, merged_spans
+from penstock.operators.sessions.standing_panes import StandingPanes
 from penstock.operators.windows.early_panes import EVERY
 from penstock.operators.windows.window_rows import late_rows
 from penstock.state.full_compaction import live_rows
@@ -92,8 +93,9 @@ class SessionBatch:
             self.due[part][grouping.ids[n : n + table.num_rows]] = True
             n += table.num_rows
         self.key_of_rows = grouping.ids[: rows.num_rows]
-        self.key_of_held, held = state.rows_of(layout.parts[SESSIONS], self.hashes, self.keys, schema=layout.stored)
-        self.held = held.combine_chunks()
+        of_rows, known = state.rows_of(layout.parts[SESSIONS], self.hashes, self.keys, schema=layout.stored)
+        self.standing = StandingPanes(layout, known.combine_chunks(), of_rows)
+        self.held, self.key_of_held = self.standing.held, self.standing.key_of_held
         self._merge()
 
     def _due(self, state: StateView, part: str, of_keys: pa.Schema) -> pa.Table:
@@ -180,6 +182,10 @@ class SessionBatch:
         self.replaced[held] = (starts[held] != spans.starts[of_held]) | (ends[held] != spans.ends[of_held])
         # Of what a pane has had, one that discards has nothing more.
         self.had: Bools = self.held_closed | (held_new == 0) if layout.early else self.held_closed
+        if layout.stands:
+            bare = ~self.held_closed & (held_new == 0) & (self.held_revisions >= 0)
+            emits = self.emits | self.early
+            self.standing.join(spans, held, passing=self.passing, bare=bare, emits=emits, changed=self.changed)
         self.merged = self._merged(of_held, of_came, came)
 
     def _is_early(self, waited: Bools) -> Bools:
@@ -231,9 +237,11 @@ class SessionBatch:
         Beside them is which of them are not late, None where all are in time.
         Of one key and end a row that is taken back comes before the one that replaces it.
         """
-        taken_back = self.replaced & self.held_closed & self.layout.retracts
-        panes = np.where(self.revised[self.emits], _LATE, _ON_TIME)
+        retracts, panes = self.layout.retracts, np.where(self.revised[self.emits], _LATE, _ON_TIME)
+        taken_back, of_panes = self.replaced & self.held_closed & retracts, self.standing.taken_back
+        of_panes = of_panes if retracts else of_panes.slice(0, 0)
         pieces = [
+            (of_panes, _RETRACTED, self.layout.revisions_of(of_panes)),
             (self.held.filter(pa.array(self.passing)), _ON_TIME, self.held_revisions[self.passing]),
             (self.held.filter(pa.array(taken_back)), _RETRACTED, self.held_revisions[taken_back]),
             (self.merged.filter(pa.array(self.emits)), panes, self.revisions[self.emits]),
@@ -242,14 +250,16 @@ class SessionBatch:
         rows = pa.concat_tables([table for table, _, _ in pieces]).combine_chunks()
         of_rows = np.concatenate([np.broadcast_to(np.asarray(pane), table.num_rows) for table, pane, _ in pieces])
         revisions = np.concatenate([numbers for _, _, numbers in pieces])
+        # An early pane is taken back when others replace it, which may be long after its end.
+        timed = (of_rows == _ON_TIME) | (of_rows == _EARLY)
+        timed[: of_panes.num_rows] = True
         order = np.lexsort((integers(rows, HASH), micros_of(rows, BOUNDS.names[1])))
-        rows, of_rows, revisions = rows.take(pa.array(order)), of_rows[order], revisions[order]
+        rows, of_rows, revisions, timed = rows.take(pa.array(order)), of_rows[order], revisions[order], timed[order]
         for at in range(0, rows.num_rows, OUTPUT_ROWS):
             piece = slice(at, at + OUTPUT_ROWS)
             table = rows.slice(at, OUTPUT_ROWS).combine_chunks()
             windows = self.layout.finished(table, of_rows[piece], revisions[piece])
-            in_time = (of_rows[piece] == _ON_TIME) | (of_rows[piece] == _EARLY)
-            yield windows, in_time if self.layout.has_panes else None
+            yield windows, timed[piece] if self.layout.has_panes else None
 
     def late_rows(self, visible: pa.Schema, step: str) -> Iterator[Emit]:
         """Yield the late rows, which were sent whole, in order of arrival; `visible` are their columns."""
@@ -274,7 +284,15 @@ class SessionBatch:
         was_passed = np.zeros(self.spans.total, dtype=np.bool_)
         was_passed[self.spans.ids[: len(self.joined)]] = self.passed[self.joined]
         other = (self.changed | self.closes | self.early | was_passed)[stay]
-        slots = free_slots(owners, self.slots[stay])
+        standing = self.standing
+        # Sessions keep their numbers, then standing panes; what is new gets one that is free.
+        numbered = np.concatenate([owners, standing.keys[standing.stays], standing.keys_of_begun])
+        new = np.full(len(standing.keys_of_begun), -1, dtype=np.int64)
+        taken = np.concatenate([self.slots[stay], standing.slots[standing.stays], new])
+        by_owner = np.argsort(numbered, kind="stable")
+        every_slot = np.empty(len(numbered), dtype=np.int64)
+        every_slot[by_owner] = free_slots(numbered[by_owner], taken[by_owner])
+        slots = every_slot[: len(owners)]
         at = stay[other]
         written = layout.marked(
             self.merged.take(pa.array(at)),
@@ -284,13 +302,15 @@ class SessionBatch:
             new_rows=np.where((self.closed | self.early)[at], 0, self.new_rows[at]),
         )
         # Tombstones for the numbers that a key has no session of any more.
-        held_slots = integers(self.held, GROUP)
-        width = max(int(slots.max(initial=0)), int(held_slots.max(initial=0))) + 1
-        gone = ~np.isin(self.key_of_held * width + held_slots, owners * width + slots)
-        deleted = layout.deleted(self.held.filter(pa.array(gone)))
+        rows = pa.concat_tables([self.held, standing.rows])
+        held_slots, held_keys = integers(rows, GROUP), np.concatenate([self.key_of_held, standing.keys])
+        width = max(int(every_slot.max(initial=0)), int(held_slots.max(initial=0))) + 1
+        gone = ~np.isin(held_keys * width + held_slots, numbered * width + every_slot)
+        begun = layout.standing(standing.begun, every_slot[len(numbered) - standing.begun.num_rows :])
+        pieces = [written, begun, layout.deleted(rows.filter(pa.array(gone)))]
         append = {}
-        if written.num_rows or deleted.num_rows:
-            append[SESSIONS] = pa.concat_tables([written, deleted])
+        if any(table.num_rows for table in pieces):
+            append[SESSIONS] = pa.concat_tables(pieces)
         for part in (name for name in self.due if name != EARLY):
             due, closed = self.due[part], part == LATENESS
             held, left = self.was_closed == closed, self.closed[stay] == closed

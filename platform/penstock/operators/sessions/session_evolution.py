@@ -12,7 +12,7 @@ from penstock.graph.durations import Duration
 from penstock.graph.policies import Accumulation
 from penstock.graph.windows import REVISION
 from penstock.operators.schema_evolution import Evolution
-from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SessionLayout
+from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, STANDING, SessionLayout
 from penstock.operators.windows.partials import NEW_ROWS
 from penstock.operators.windows.stored_partials import GENERATION, StoredPartials
 from penstock.operators.windows.window_evolution import changed_aggregates, kept_now
@@ -20,7 +20,7 @@ from penstock.state.row_layout import DELETED
 
 __all__ = ["changed_sessions", "layout_text", "reads", "reads_table"]
 
-_BESIDE = (*BOUNDS.names, REVISION, CLOSED, NEW_ROWS, DELETED)
+_BESIDE = (*BOUNDS.names, REVISION, CLOSED, NEW_ROWS, STANDING, DELETED)
 
 _LAYOUT = re.compile(
     r"\[(.*?)\] (.*) in sessions(?: until (\d+) us after their end)?(, discarding)?(, early panes)?", re.DOTALL

@@ -27,6 +27,7 @@ __all__ = [
     "LATENESS",
     "NEVER",
     "SESSIONS",
+    "STANDING",
     "SessionLayout",
     "deadlines",
     "entries",
@@ -41,7 +42,7 @@ SESSIONS, DEADLINES, LATENESS, EARLY = "sessions", "deadlines", "lateness", "ear
 In LATENESS are keys by the watermark that forgets their earliest closed session. In EARLY they are by the batch time at
 which their open sessions have a pane.
 """
-SESSION_START, SESSION_END, CLOSED = "session_start", "session_end", "_closed"
+SESSION_START, SESSION_END, CLOSED, STANDING = "session_start", "session_end", "_closed", "_standing"
 _UTC = pa.timestamp("us", tz="UTC")
 BOUNDS = pa.schema([(SESSION_START, _UTC), (SESSION_END, _UTC)])
 _OF_PANES = pa.schema([(REVISION, pa.int64()), (CLOSED, pa.bool_())])
@@ -51,6 +52,8 @@ The first is null before a row was emitted.
 """
 _OF_EARLY = pa.schema([(NEW_ROWS, pa.int64())])
 """Beside them where there are early panes: how many rows no pane has had."""
+_OF_STANDING = pa.schema([(STANDING, pa.bool_())])
+"""Beside them where such panes have all rows: whether the row is no session, but a pane that a table has of one."""
 NEVER = 2**63 - 1
 _PANES = pa.array([pane.value for pane in Pane], pa.string())
 
@@ -94,7 +97,12 @@ class SessionLayout:
     @property
     def _of_panes(self) -> pa.Schema:
         fields = [*(_OF_PANES if self.has_panes else ()), *(_OF_EARLY if self.early else ())]
-        return pa.schema(fields)
+        return pa.schema([*fields, *(_OF_STANDING if self.stands else ())])
+
+    @property
+    def stands(self) -> bool:
+        """Return whether a pane of an open session may stand in a table until another replaces it."""
+        return self.early and self.accumulation is Accumulation.ACCUMULATING
 
     @property
     def stored(self) -> pa.Schema:
@@ -121,6 +129,7 @@ class SessionLayout:
             REVISION: pa.nulls(len(hashes), pa.int64()),
             CLOSED: pa.array(none.astype(np.bool_)),
             NEW_ROWS: pa.array(none),
+            STANDING: pa.array(none.astype(np.bool_)),
             DELETED: pa.array(none.astype(np.bool_)),
         }
         schema = self.stored
@@ -136,6 +145,13 @@ class SessionLayout:
         if self.early:
             rows = _replaced(rows, NEW_ROWS, pa.array(new_rows))
         return rows
+
+    def standing(self, rows: pa.Table, slots: Ints) -> pa.Table:
+        """Return sessions that are as their newest pane has them, as standing panes with these numbers."""
+        rows = _replaced(rows, GROUP, pa.array(slots))
+        if not rows.num_rows:
+            return rows
+        return _replaced(rows, STANDING, pa.array(np.ones(rows.num_rows, dtype=np.bool_)))
 
     def deleted(self, rows: pa.Table) -> pa.Table:
         """Return the tombstones of sessions."""
@@ -162,6 +178,13 @@ class SessionLayout:
         new = column_array(rows, NEW_ROWS)
         counted: Ints = np.where(new.is_null(), integers(rows, ROWS), new.fill_null(0))
         return counted
+
+    def standing_of(self, rows: pa.Table) -> Bools:
+        """Return which rows are standing panes, and no sessions."""
+        if not self.stands or STANDING not in rows.column_names:
+            return np.zeros(rows.num_rows, dtype=np.bool_)
+        standing: Bools = column_array(rows, STANDING).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+        return standing
 
     def finished(self, rows: pa.Table, panes: Ints, revisions: Ints) -> pa.Table:
         """Return sessions with the columns of `stored` as output; `panes` are places in the list of panes."""

@@ -133,7 +133,10 @@ class SessionStep(WholeRowsStep):
         """Return that rows are taken back, where a sink needs it."""
         if not self.layout.retracts:
             return {}
-        return {"What sessions take back": "rows that late rows prolong or join to others come again with RETRACTED"}
+        which = "rows that late rows prolong or join to others"
+        if self.layout.early:
+            which = "panes of sessions that have grown, and rows that late rows prolong or join to others,"
+        return {"What sessions take back": f"{which} come again with RETRACTED"}
 
     # --- what is kept -------------------------------------------------------------------------
 
@@ -194,17 +197,27 @@ class SessionStep(WholeRowsStep):
             return Rebuilt(change=Change(), due=None, due_time=None)
         starts, ends = (micros_of(rows, name) for name in BOUNDS.names)
         keys, hashes = rows.select(self.keys.names).cast(self.keys), integers(rows, HASHED)
-        grouping = grouped(keys, hashes)
+        grouping, layout = grouped(keys, hashes), self.layout
         spans = merged_spans(grouping.ids, starts, ends)
-        if (ends <= starts).any() or spans.total < rows.num_rows:
+        standing = layout.standing_of(rows)
+        sessions, panes = np.flatnonzero(~standing), np.flatnonzero(standing)
+        if (ends <= starts).any() or len(np.unique(spans.ids[sessions])) < max(len(sessions), spans.total):
             raise StateError(f"the state given to step {self.name!r} has empty sessions, or some of one key that touch")
-        slots = free_slots(spans.owners, np.full(spans.total, -1, dtype=np.int64))
-        of_spans = conform(rows.take(pa.array(spans.first)), self.layout.shown)
-        revisions, closed = self.layout.revisions_of(of_spans), self.layout.closed_of(of_spans)
-        new_rows = np.where(closed, 0, self.layout.new_rows_of(of_spans))
-        written = self.layout.rows(hashes[spans.first], of_spans, spans.starts, spans.ends)
-        marked = self.layout.marked(written, slots=slots, revisions=revisions, closed=closed, new_rows=new_rows)
-        append = {SESSIONS: marked}
+        # Sessions in the order of their spans, then the panes that tables have of them.
+        at = np.concatenate([sessions[np.argsort(spans.ids[sessions])], panes])
+        owners, is_pane = grouping.ids[at], standing[at]
+        slots, by_owner = np.empty(len(at), dtype=np.int64), np.argsort(owners, kind="stable")
+        slots[by_owner] = free_slots(owners[by_owner], np.full(len(at), -1, dtype=np.int64))
+        shown = conform(rows.take(pa.array(at)), layout.shown)
+        revisions, closed = layout.revisions_of(shown), layout.closed_of(shown) & ~is_pane
+        new_rows = np.where(closed | is_pane, 0, layout.new_rows_of(shown))
+        written = layout.rows(hashes[at], shown, starts[at], ends[at])
+        marked = layout.marked(written, slots=slots, revisions=revisions, closed=closed, new_rows=new_rows)
+        held = len(sessions)
+        append = {
+            SESSIONS: pa.concat_tables([marked.slice(0, held), layout.standing(marked.slice(held), slots[held:])])
+        }
+        closed, new_rows = closed[:held], new_rows[:held]
         first_hashes, first_keys, due = hashes[grouping.first], keys.take(pa.array(grouping.first)), None
         for part, these in ((DEADLINES, ~closed), (LATENESS, closed)):
             ends = least(spans.owners[these], spans.ends[these], grouping.groups)

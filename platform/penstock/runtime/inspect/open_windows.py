@@ -19,7 +19,7 @@ from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import integers
 from penstock.operators.join_state import MATCHED, WAITING
 from penstock.operators.protocol import LAYOUT
-from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SESSIONS, micros_of
+from penstock.operators.sessions.session_layout import BOUNDS, CLOSED, SESSIONS, STANDING, micros_of
 from penstock.operators.windows.slice_state import PANES, SLICES
 from penstock.operators.windows.slices import due_runs, start_of
 from penstock.operators.windows.window_evolution import window_in
@@ -161,11 +161,11 @@ def _open_sessions(step: str, reader: StateReader, most: int) -> list[OpenWindow
     part = Part.read(SESSIONS, reader.facts[PARTS][SESSIONS], None)
     largest: list[OpenWindow] = []
     for rows in live_rows(reader, SESSIONS, {SESSIONS: part}):
-        if CLOSED in rows.column_names:
-            closed = pc.fill_null(rows[CLOSED], fill_value=False)
-            table = rows.filter(pc.invert(closed)).combine_chunks()
-        else:
-            table = rows
+        table = rows
+        # Neither closed ones nor the panes that tables have of open ones.
+        for mark in (name for name in (CLOSED, STANDING) if name in rows.column_names):
+            table = table.filter(pc.invert(pc.fill_null(table[mark], fill_value=False)))
+        table = table.combine_chunks()
         held, (starts, ends) = integers(table, ROWS), (micros_of(table, name) for name in BOUNDS.names)
         places = np.lexsort((starts, ends, -held))[:most]
         made = zip(*(column[places].tolist() for column in (starts, ends, held)), strict=True)

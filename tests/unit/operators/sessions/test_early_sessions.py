@@ -136,6 +136,16 @@ def test_a_pane_by_time_makes_a_batch_due(tmp_path: Path) -> None:
     assert made.due == 11
 
 
+def write(newest: dict[tuple[Any, ...], Any], rows: Sequence[dict[str, Any]]) -> None:
+    """Have a table by key and window end take rows; what is taken back stands in it as it was."""
+    for row in rows:
+        key = row["k"], plain(row)[1]
+        if row["_pane"] == "RETRACTED":
+            assert newest.pop(key) == row["all"]
+        else:
+            newest[key] = row["all"]
+
+
 def of_model(row: ModelRow) -> tuple[Any, ...]:
     """Return what the output has of a row of the model."""
     return row.key, row.start, row.end, [r["n"] for r in row.rows], row.pane, row.revision
@@ -188,17 +198,20 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
     every = data.draw(st.sampled_from([None, 1, 5]), label="every")
     most = data.draw(st.sampled_from([1, 3] if every is None else [None, 1, 3]), label="rows")
     discarding = data.draw(st.booleans(), label="discarding")
+    retracts = data.draw(st.booleans(), label="for a table by keys")
     model = SessionModel(
         gap=lambda row: GAP,
         lateness=lateness,
         discarding=discarding,
         every=every,
         early_rows=most,
+        retracts=retracts,
     )
     watermark, time, numbered = None, 0, 0
+    newest: dict[tuple[Any, ...], Any] = {}
     with tempfile.TemporaryDirectory() as root:
         window = window_of(lateness, every, most, discarding=discarding)
-        disk = SessionDisk(window, AGGREGATES, root, partitions=partitions)
+        disk = SessionDisk(window, AGGREGATES, root, partitions=partitions, retracts=retracts)
         for _ in range(data.draw(st.integers(1, 8))):
             tasks = data.draw(st.lists(st.lists(ROW, max_size=5), max_size=2))
             late, time = watermark, time + data.draw(st.integers(1, 7))
@@ -213,6 +226,10 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
             expected = model.batch(rows, late=late, close=watermark, time=time)
             shown = [(row["k"], *plain(row)[:2], row["all"], row["_pane"], row["_revision"]) for row in made.closed]
             assert sorted(shown, key=repr) == sorted(map(of_model, expected.closed), key=repr)
+            if retracts and not discarding:
+                write(newest, made.closed)
+                of_open = [row for s in model.held if not s.closed for row in s.standing]
+                assert {(row.key, row.end): [r["n"] for r in row.rows] for row in of_open}.items() <= newest.items()
             waits = [s.since for s in model.held if s.since is not None and not s.closed]
             if every is None or not waits:
                 assert every is not None or made.due_time is None
@@ -225,6 +242,7 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
                 model.become(every, time)
                 disk.become(window_of(lateness, every, most, discarding=discarding), AGGREGATES)
         made = disk.batch([], late=watermark, close=END_OF_TIME, time=time + 1)
+        write(newest, made.closed)
         expected = model.batch([], late=watermark, close=END_OF_TIME, time=time + 1)
         assert len(made.closed) == len(expected.closed)
         assert disk.sessions() == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from penstock import agg
+from penstock.graph.policies import Accumulation
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.sessions.session_layout import NEVER, SessionLayout, deadlines, least
 from penstock.time.clock import END_OF_TIME
@@ -14,9 +17,10 @@ from penstock.time.clock import END_OF_TIME
 KEYS = pa.schema([("k", pa.string())])
 
 
-def layout_of(lateness: int) -> SessionLayout:
+def layout_of(lateness: int, *, early: bool = False) -> SessionLayout:
     """Return the layout of a count of rows."""
-    return SessionLayout(plan=AggregatePlan.build({"n": agg.count()}, {"n": None}), keys=KEYS, lateness=lateness)
+    plan = AggregatePlan.build({"n": agg.count()}, {"n": None})
+    return SessionLayout(plan=plan, keys=KEYS, lateness=lateness, early=early)
 
 
 def test_only_sessions_that_late_rows_revise_have_panes():
@@ -27,6 +31,13 @@ def test_only_sessions_that_late_rows_revise_have_panes():
     assert [*once.parts] == ["sessions", "deadlines"]
     assert [*revised.parts] == ["sessions", "deadlines", "lateness"]
     assert {*revised.shown.names} - {*once.shown.names} == revised.of_panes == {"_revision", "_closed"}
+
+
+def test_early_panes_that_replace_each_other_may_stand_in_a_table():
+    """3.2: those that discard add up, and so nothing of them is ever taken back."""
+    whole = layout_of(0, early=True)
+    parts = replace(whole, accumulation=Accumulation.DISCARDING)
+    assert whole.of_panes - parts.of_panes == {"_standing"}
 
 
 @pytest.mark.parametrize("lateness", [0, 7, 2**62], ids=["none", "some", "longer than time"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import agg, micros
+from penstock import agg, count, micros
 from penstock.checkpoint.log.entries import Commit, ManifestRef
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.policies import Accumulation
@@ -136,24 +136,25 @@ def test_the_rows_of_a_window_are_those_of_its_slices(window: TimeWindow, times:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-@pytest.mark.parametrize("revised", [False, True], ids=["once", "revised"])
-def test_open_sessions_are_listed_by_their_rows(tmp_path: Path, partitions: int, *, revised: bool) -> None:
-    """3: each is of one key; one that closed and waits for late rows is not open, and none is a held row."""
+@pytest.mark.parametrize("kind", ["once", "revised", "early"])
+def test_open_sessions_are_listed_by_their_rows(tmp_path: Path, partitions: int, kind: str) -> None:
+    """3: each is of one key; one that closed and waits for late rows is not open, nor is a pane that a table has."""
     gap = Session(micros(10))
-    window = gap.update_late(within=micros(900), then=drop_late()) if revised else gap.drop_late()
-    disk = SessionDisk(window, {"n": agg.count()}, tmp_path, partitions=partitions)
+    window = gap.drop_late() if kind == "once" else gap.update_late(within=micros(900), then=drop_late())
+    window = window.emit_on(count(3)) if kind == "early" else window
+    disk = SessionDisk(window, {"n": agg.count()}, tmp_path, partitions=partitions, retracts=kind == "early")
 
     def rows(key: str, *times: int) -> list[dict[str, object]]:
         return [{"k": key, "t": t, "v": t, "g": 1, "n": t} for t in times]
 
     disk.batch([rows("a", 0, 1, 2, 3), rows("b", 50, 51, 52), rows("c", 60)], late=None, close=None)
-    disk.batch([rows("a", 70, 75), rows("c", 65)], late=30, close=30)
+    disk.batch([rows("b", 53), rows("a", 70, 75), rows("c", 65)], late=30, close=30)
     refs = {str(number): ManifestRef(**ref) for number, ref in enumerate(disk.refs) if ref is not None}
     commit = Commit.model_construct(state={"s": refs}, watermarks_in={"s": 30}, watermarks_out={"s": 30})
     shown = open_windows(LocalFolder(tmp_path), commit, 2)
     assert [(window.step, window.start, window.end, window.rows) for window in shown] == [
-        ("s", 50, 62, 3),
+        ("s", 50, 63, 4),
         ("s", 60, 75, 2),
     ]
-    assert [window.rows for window in open_windows(LocalFolder(tmp_path), commit, 9)] == [3, 2, 2]
+    assert [window.rows for window in open_windows(LocalFolder(tmp_path), commit, 9)] == [4, 2, 2]
     assert held_rows(LocalFolder(tmp_path), commit) == []
