@@ -10,7 +10,7 @@ from penstock import Job, agg, count, micros, minutes, seconds
 from penstock.errors import JobError, RetractionsLost, RevisionsMisread
 from penstock.graph.revision_readers import needs_retractions
 from penstock.runtime.inspect.explain import explain_graph
-from penstock.sinks import Delta, MemorySink, Mode
+from penstock.sinks import Delta, MemorySink, Mode, Postgres
 from penstock.sources import MemorySource
 from penstock.windows import Cumulative, Session, Tumbling, drop_late, late_to
 
@@ -339,6 +339,14 @@ def test_a_table_by_keys_deletes_the_sessions_that_others_replace(spec, then, ke
     assert words in said(job, "sink out")
     (step,) = [step for step in job.graph().steps if step.name == "w"]
     assert needs_retractions(step, job.graph().nodes) is taken_back
+
+
+def test_tables_of_postgres_take_sessions_that_replace_each_other() -> None:
+    """2.6: they delete what is taken back, as Delta tables do; a sink that does not is refused."""
+    for spec in (SESSIONS, EARLY):
+        job, out = job_of(spec)
+        out.write("out", Postgres("host=nowhere", "sessions", mode=Mode.UPSERT, keys=["k", "window_end"]))
+        assert said(job, "sink out").endswith("a row that is taken back is deleted")
 
 
 @pytest.mark.remedy("PEN-JOB-023")

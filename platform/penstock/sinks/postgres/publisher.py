@@ -5,7 +5,8 @@ The order of one publication::
     lock the app's row in penstock_batches     other publishers of the app wait, and see what this one has done
     its batch                                  is this one or a later one: done, or SinkAhead
     COPY into a temporary table                nobody else sees it
-    INSERT ... [ON CONFLICT DO UPDATE]         from there
+    [DELETE]                                   the rows of keys that are taken back there
+    INSERT ... [ON CONFLICT DO UPDATE]         the others, from there
     the batch into the row                     in the same transaction
     COMMIT                                     all is visible together, or nothing
 
@@ -21,11 +22,13 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkError, SinkRefused, SinkValueRefused
+from penstock.graph.policies import Pane
+from penstock.graph.windows import PANE
 from penstock.sinks.base import Publication, Publisher, Staged
-from penstock.sinks.keys import refuse_null_keys
+from penstock.sinks.keys import refuse_null_keys, without_retracted
 from penstock.sinks.postgres.columns import staged_type
 from penstock.sinks.postgres.server import connect, named_errors
-from penstock.sinks.postgres.tables import MEMORY, TableName, TableShape, look, refuse_misfit
+from penstock.sinks.postgres.tables import MEMORY, TableName, TableShape, look, refuse_misfit, refuse_undeletable
 from penstock.sinks.postgres.values import copied, refuse_unfit
 from penstock.sinks.staged_files import read_staged
 
@@ -99,6 +102,8 @@ class PostgresPublisher(Publisher):
             shape = self._shape(rows.schema)
             columns = {column.name: column for column in shape.columns}
             refuse_null_keys(self._keys, rows, self._where)
+            if self._takes_back(rows):
+                refuse_undeletable(self._connected(), self._table, shape, self._where)
             for name in rows.column_names:
                 refuse_unfit(name, rows[name], columns[name])
             if shape.judges:
@@ -178,7 +183,10 @@ class PostgresPublisher(Publisher):
             raise SinkValueRefused(why.what, where=self._where) from why
 
     def _insert(self, rows: pa.Table, shape: TableShape) -> None:
-        """Copy the rows to the server, and insert them from there, in the order of their arrival."""
+        """Copy the rows to the server, and insert them from there, in the order of their arrival.
+
+        With keys the last row of each counts. One that is taken back deletes the row of its key, and is not inserted.
+        """
         from psycopg.sql import SQL, Identifier
 
         connection = self._connected()
@@ -204,17 +212,25 @@ class PostgresPublisher(Publisher):
             connection.execute(insert.format(table, listed, cast, stage, Identifier(_ORDER)))
             return
         keys = SQL(", ").join(map(Identifier, self._keys))
+        newest = SQL("SELECT DISTINCT ON ({}) {} FROM (SELECT {}, {} FROM {}) AS s ORDER BY {}, {} DESC").format(
+            keys, listed, cast, Identifier(_ORDER), stage, keys, Identifier(_ORDER)
+        )
+        if self._takes_back(rows):
+            same = SQL(" AND ").join(SQL("t.{0} = n.{0}").format(Identifier(key)) for key in self._keys)
+            gone = SQL("n.{} = {}").format(Identifier(PANE), Pane.RETRACTED.value)
+            connection.execute(
+                SQL("DELETE FROM {} AS t USING ({}) AS n WHERE {} AND {}").format(table, newest, same, gone)
+            )
+            newest = SQL("SELECT {} FROM ({}) AS n WHERE ({}) IS NOT TRUE").format(listed, newest, gone)
         others = [Identifier(name) for name in rows.column_names if name not in self._keys]
         sets = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
-        connection.execute(
-            SQL(
-                "INSERT INTO {} ({}) SELECT DISTINCT ON ({}) {} FROM (SELECT {}, {} FROM {}) AS s ORDER BY {}, {} DESC"
-                " ON CONFLICT ({}) DO {}"
-            ).format(
-                table, listed, keys, listed, cast, Identifier(_ORDER), stage, keys, Identifier(_ORDER), keys,
-                SQL("UPDATE SET {}").format(sets) if others else SQL("NOTHING"),
-            )
-        )  # fmt: skip
+        change = SQL("UPDATE SET {}").format(sets) if others else SQL("NOTHING")
+        insert = SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}")
+        connection.execute(insert.format(table, listed, newest, keys, change))
+
+    def _takes_back(self, rows: pa.Table) -> bool:
+        """Return whether rows delete others by their keys."""
+        return bool(self._keys) and without_retracted(rows).num_rows < rows.num_rows
 
 
 class _ended_on_error:  # noqa: N801 - a context, read as a phrase

@@ -44,6 +44,7 @@ class Postgres(CreatingSink):
 
     deduplicates = True
     in_order = True
+    retracts = True
 
     dsn: str = field(repr=False)
     table: str

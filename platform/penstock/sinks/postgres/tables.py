@@ -15,7 +15,17 @@ from penstock.sinks.postgres.columns import Column, fits, is_nested, postgres_ty
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["MEMORY", "TableName", "TableShape", "create", "look", "refuse_denied", "refuse_misfit", "refuse_unmakeable"]
+__all__ = [
+    "MEMORY",
+    "TableName",
+    "TableShape",
+    "create",
+    "look",
+    "refuse_denied",
+    "refuse_misfit",
+    "refuse_undeletable",
+    "refuse_unmakeable",
+]
 
 MEMORY = "penstock_batches"
 """The table of ours beside each: the newest batch of an app that a table shows.
@@ -150,9 +160,20 @@ def refuse_denied(
         (None if shape is None else shape.oid, table.name, needed),
         (memory, MEMORY, ("SELECT", "INSERT", "UPDATE")),
     ):
-        for right in rights if oid is not None else ():
-            if not _one(connection, "SELECT has_table_privilege(%s::oid, %s)", oid, right):
-                raise DatabaseDenied(f"the user lacks a right: GRANT {right} ON {name}", where=where)
+        if oid is None:
+            continue
+        for right in rights:
+            _refuse_without(connection, right, oid, name, where)
+
+
+def refuse_undeletable(connection: psycopg.Connection[Any], table: TableName, shape: TableShape, where: str) -> None:
+    """Raise DatabaseDenied where the user may not delete rows."""
+    _refuse_without(connection, "DELETE", shape.oid, table.name, where)
+
+
+def _refuse_without(connection: psycopg.Connection[Any], right: str, oid: int, name: str, where: str) -> None:
+    if not _one(connection, "SELECT has_table_privilege(%s::oid, %s)", oid, right):
+        raise DatabaseDenied(f"the user lacks a right: GRANT {right} ON {name}", where=where)
 
 
 def create(connection: psycopg.Connection[Any], table: TableName, schema: pa.Schema, keys: Sequence[str]) -> None:

@@ -199,3 +199,51 @@ def test_a_key_that_is_null_is_refused(postgres: Any, tmp_path: Path) -> None:
     with pytest.raises(SinkValueRefused, match="'k' is null"):
         writing.publish(0, pa.table({"k": [None, 1], "v": ["a", "b"]}, PAIRS))
     assert writing.rows() == []
+
+
+def panes(*rows: tuple[int, int, str]) -> pa.Table:
+    """Return rows of a key with a window end and a pane."""
+    schema = pa.schema([("k", pa.int64()), ("e", pa.int64()), ("_pane", pa.string())])
+    return pa.Table.from_pylist([{"k": k, "e": e, "_pane": pane} for k, e, pane in rows], schema)
+
+
+def test_a_row_that_is_taken_back_deletes_the_row_of_its_keys(postgres: Any, tmp_path: Path) -> None:
+    """2.6: the last row of a key counts, also where one that is taken back and its successor have the same key."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k", "e"])
+    writing.publish(0, panes((1, 10, "EARLY"), (1, 20, "EARLY"), (2, 10, "EARLY"), (3, 10, "EARLY")))
+    writing.publish(
+        1,
+        panes(
+            (1, 10, "RETRACTED"), (1, 15, "EARLY"), (2, 10, "RETRACTED"), (2, 10, "ON_TIME"),
+            (4, 10, "EARLY"), (4, 10, "RETRACTED"), (5, 10, "RETRACTED"),
+        ),
+    )  # fmt: skip
+    kept = [(1, 15, "EARLY"), (1, 20, "EARLY"), (2, 10, "ON_TIME"), (3, 10, "EARLY")]
+    assert writing.rows(order="1, 2") == kept
+    other = Writing(tmp_path / "other", postgres, writing.table, mode=Mode.UPSERT, keys=["k", "e"])
+    other.publish(2, panes((3, 10, "RETRACTED")))
+    assert writing.rows(order="1, 2") == kept[:-1], "a batch may take back rows only"
+
+
+def test_a_sink_that_appends_keeps_what_is_taken_back(postgres: Any, tmp_path: Path) -> None:
+    """2.6: without keys a row that is taken back is a row of its own, as for every reader that appends."""
+    writing = Writing(tmp_path, postgres)
+    writing.publish(0, panes((1, 10, "EARLY"), (1, 10, "RETRACTED")))
+    assert writing.rows("_pane") == [("EARLY",), ("RETRACTED",)]
+
+
+@pytest.mark.fault("F01", "F58")
+@pytest.mark.parametrize("when", ["after COPY", "before the commit", "after the commit"])
+def test_rows_are_deleted_with_the_batch_or_not_at_all(
+    postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """2.6: the deletion is in the transaction of the batch: readers see neither, or both."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k", "e"])
+    writing.publish(0, panes((1, 10, "EARLY")))
+    batch = writing.of(1, writing.stage(panes((1, 10, "RETRACTED"), (1, 15, "EARLY")), ordered=True))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "connect", lambda dsn: dying(psycopg.connect(dsn), when))
+        killed(lambda: writing.publisher().publish(batch))
+    assert writing.rows() == [(1, 15, "EARLY") if when == "after the commit" else (1, 10, "EARLY")]
+    writing.publisher().publish(batch)
+    assert writing.rows() == [(1, 15, "EARLY")]

@@ -58,6 +58,26 @@ def test_a_right_that_is_missing_is_named_until_it_is_granted(postgres: Any, tmp
 
 
 @pytest.mark.integration
+@pytest.mark.remedy("PEN-SNK-017")
+def test_a_user_who_may_not_delete_is_told_before_the_commit(postgres: Any, tmp_path: Path) -> None:
+    """2.6: rows that take others back need DELETE; a batch without such rows does not."""
+    schema = pa.schema([("k", pa.int64()), ("_pane", pa.string())])
+    user, table = postgres.new_name(), postgres.new_name()
+    named: dict[str, Any] = {"mode": Mode.UPSERT, "keys": ["k"]}
+    Postgres(postgres.dsn(), table, **named).create(schema, None)
+    postgres.ask(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")
+    postgres.ask(f"GRANT SELECT, INSERT, UPDATE ON penstock_batches, {table} TO {user}")
+    writing = Writing(tmp_path, postgres, table, dsn=postgres.dsn(user=user), **named)
+    writing.publish(0, pa.table({"k": [1, 2], "_pane": ["EARLY", "EARLY"]}, schema))
+    batch = pa.table({"k": [1], "_pane": ["RETRACTED"]}, schema)
+    with pytest.raises(DatabaseDenied, match=f"GRANT DELETE ON {table}"):
+        writing.publish(1, batch)
+    postgres.ask(f"GRANT DELETE ON {table} TO {user}")
+    writing.publish(1, batch)
+    assert writing.rows() == [(2, "EARLY")]
+
+
+@pytest.mark.integration
 def test_two_jobs_may_make_a_table_at_the_same_time(postgres: Any) -> None:
     """CreatingSink.create."""
     for _ in range(5):
