@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import ConfigError, OutputDenied, SinkUnavailable, StateMissing, StorageFull
+from penstock.sinks import JsonLines
+from penstock.sinks.base import Needed, Upkeep
 from penstock.sinks.files.folders import HdfsOutput, LocalOutput, OutputFolder, output_folder
 
 
@@ -44,6 +47,38 @@ def test_what_is_not_there_has_no_bytes_and_no_names(folder: OutputFolder) -> No
     assert folder.read("a") == b""
     folder.delete("a")
     assert folder.names("") == []
+
+
+def test_entries_are_files_and_folders_with_sizes_and_times(folder: OutputFolder) -> None:
+    """Upkeep goes by them: what is right in a folder, in seconds since 1970; of no folder none."""
+    assert folder.entries("") == []
+    begun = time.time()
+    for path, data in (("a.jsonl", b"four"), ("day=1/b.jsonl", b""), ("day=1/hour=2/c.jsonl", b"c")):
+        folder.create(path, data)
+    listed = {entry.name: entry for entry in folder.entries("")}
+    assert {name: (entry.is_folder, entry.size) for name, entry in listed.items() if not entry.is_folder} == {
+        "a.jsonl": (False, 4)
+    }
+    assert {name for name, entry in listed.items() if entry.is_folder} == {"day=1"}
+    assert {(entry.name, entry.is_folder) for entry in folder.entries("day=1")} == {
+        ("b.jsonl", False),
+        ("hour=2", True),
+    }
+    assert folder.entries("day=2") == []
+    hour = 3_600  # a NameNode has a clock of its own
+    assert begun - hour < listed["a.jsonl"].modified < time.time() + hour
+
+
+def test_upkeep_deletes_what_a_killed_process_left(folder: OutputFolder) -> None:
+    """On HDFS as on disk: an hour later, and with its size, while files of others stay."""
+    temporary = f"day=1/.tmp-{'0123456789abcdef' * 2}"
+    for path in (temporary, "day=1/a.jsonl", "other/.tmp-0123"):
+        folder.create(path, b"rows")
+    sink = JsonLines(folder.root)
+    assert sink.maintain(Needed(), now=time.time()) == Upkeep()
+    assert sink.maintain(Needed(), now=time.time() + 8_000) == Upkeep(deleted=1, size=4)
+    assert folder.names("day=1") == ["a.jsonl"]
+    assert folder.names("other") == [".tmp-0123"]
 
 
 def test_files_may_be_read_by_others(tmp_path: Path) -> None:
