@@ -16,7 +16,7 @@ from penstock.operators.protocol import HASHED, TIME, Emit, Send, Tally, arrival
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.requeued import REQUEUED, originals
 from penstock.runtime.tasks.specs import AHEAD, ROW_STATUS, RouteSpec, SinkLeafSpec, SourceSpec, StepLeafSpec
-from penstock.runtime.tasks.staging import TaskFiles, emit_to
+from penstock.runtime.tasks.staging import TaskFiles, emit_to, refuse_lacking
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sources.base import ERROR, PARTITION, POSITION, RAW, PartitionNames
 from penstock.state.keys import Ints, partition_of
@@ -182,6 +182,7 @@ def _to_step(alive: pa.Table, leaf: StepLeafSpec, files: TaskFiles) -> Iterator[
             case Emit():
                 outlet = leaf.outlets[made.outlet]
                 rows = made.rows
+                refuse_lacking(rows, outlet, leaf.step, made.outlet)
                 if outlet.needs_arrival and made.arrivals is not None:  # several steps may emit one row
                     rows = rows.append_column(ARRIVAL, split(made.arrivals(), leaf.place))
                 yield from emit_to(rows, outlet, files)

@@ -16,7 +16,7 @@ from penstock.sinks.files.task_form import TaskForm, WrittenPart
 from penstock.sinks.staged_files import stage_bytes, stage_table
 from penstock.time.arrival import ARRIVAL
 
-__all__ = ["Outlet", "TaskFiles", "emit_to"]
+__all__ = ["Outlet", "TaskFiles", "emit_to", "refuse_lacking"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,15 @@ class TaskFiles:
                 yield {**file, "stats": dict(part.stats)}
             else:
                 yield stage_table(part, folder, f"{name}.parquet")
+
+
+def refuse_lacking(rows: pa.Table, outlet: Outlet, step: str, name: str) -> None:
+    """Raise RuntimeError for rows of a step that lack a column which the operator's `outlets` has: its own error."""
+    if lacking := [column for column in outlet.schema.names if column not in rows.column_names]:
+        raise RuntimeError(
+            f"step {step!r} says that its outlet {name!r} has the column {lacking[0]!r}, and emitted rows with "
+            f"{', '.join(rows.column_names)}"
+        )
 
 
 def emit_to(table: pa.Table, outlet: Outlet, files: TaskFiles) -> Iterator[Item]:

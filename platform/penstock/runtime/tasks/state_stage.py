@@ -16,7 +16,7 @@ from penstock.operators.protocol import Due, Emit, StateView, Step, StepFacts, T
 from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.runtime.tasks.routing import step_port
 from penstock.runtime.tasks.specs import StateSpec
-from penstock.runtime.tasks.staging import Outlet, TaskFiles, emit_to
+from penstock.runtime.tasks.staging import Outlet, TaskFiles, emit_to, refuse_lacking
 from penstock.runtime.tasks.transport import Carrier, Item, receipt
 from penstock.state.writer import Change, Written
 from penstock.time.arrival import ARRIVAL
@@ -116,6 +116,7 @@ class _PartitionBatch:
             match made:
                 case Emit():
                     outlet = self.spec.outlets[made.outlet]
+                    refuse_lacking(made.rows, outlet, self.spec.step, made.outlet)
                     yield from emit_to(self._placed(made, outlet), outlet, self.files)
                     self._emitted[made.outlet] += made.rows.num_rows
                 case Change():

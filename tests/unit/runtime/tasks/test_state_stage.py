@@ -112,3 +112,10 @@ def test_each_piece_goes_on_before_the_next_is_made() -> None:
     assert isinstance(second, pa.Table)
     order = [*first[ARRIVAL].to_pylist(), *second[ARRIVAL].to_pylist()]
     assert order == sorted(set(order))
+
+
+def test_rows_that_lack_a_column_of_their_outlet_are_an_error_that_names_the_step() -> None:
+    """What the operator says in `outlets` and what it emits stand in two modules."""
+    batch, _ = batch_of(Work(Emit(rows=pa.table({"w": [1]}))))
+    with pytest.raises(RuntimeError, match="step 's' says that its outlet '' has the column 'v', and emitted .* w"):
+        list(batch.run([], FACTS))
