@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import UnknownName
+from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
+from penstock.graph.nodes import QuarantineNode
 from penstock.graph.source_location import job_error
+from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.loop import Driver
 from penstock.runtime.driver.stages import Hook, Stage
 from penstock.runtime.restore.target import RestoreTarget
-from penstock.sources.memory import MemorySource
+from penstock.sources.memory import MemoryReader, MemorySource
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Tick
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "checked_feed",
     "checked_hook",
     "checked_time",
+    "memory_sources",
     "micros",
     "refuse_unknown",
     "start_from",
@@ -126,19 +130,31 @@ def _seconds(at: int) -> str:
     return f"{at / 1_000_000:.6f}".rstrip("0").rstrip(".")
 
 
+def memory_sources(graph: JobGraph) -> dict[str, MemorySource]:
+    """Return the memory sources of a job by name."""
+    return {node.name: node.source for node in graph.sources if isinstance(node.source, MemorySource)}
+
+
 def checked_feed(
-    sources: Mapping[str, MemorySource], rows: Mapping[str, Sequence[Any]] | None, watermark: Marks
+    engine: Engine, rows: Mapping[str, Sequence[Any]] | None, watermark: Marks
 ) -> tuple[dict[str, list[Any]], dict[str, int]]:
     """Return the rows and the watermarks, in microseconds, that are to be fed, both by source.
 
     Raises UnknownName, and JobError for rows of a source that has ended, for rows that are no dicts, and for a
-    watermark that is no time.
+    watermark that is no time. Also for a column that the source does not have, unless the job reads the quarantine,
+    where such a row goes.
     """
+    sources = memory_sources(engine.graph)
     watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
     fed = {name: _checked_rows(name, listed) for name, listed in (rows or {}).items()}
     refuse_unknown([*fed, *watermarks], sources)
     if over := sorted(name for name in fed if sources[name].ended):
         raise job_error(f"source {over[0]!r} has ended and takes no more rows")
+    quarantines = {node.name for node in engine.graph.nodes if isinstance(node, QuarantineNode)}
+    for name in fed.keys() - quarantines:
+        reader = engine.source(name)
+        if isinstance(reader, MemoryReader):
+            _refuse_strange(name, fed[name], reader.schema.names)
     return fed, {name: micros(mark) for name, mark in watermarks.items() if mark is not None}
 
 
@@ -151,6 +167,16 @@ def _checked_rows(source: str, listed: object) -> list[Any]:
     if odd := [row for part in (rows if partitioned else [rows]) for row in part if not isinstance(row, Mapping)]:
         raise job_error(f"a row of source {source!r} is {odd[0]!r:.80}; a row is a dict of column to value")
     return rows
+
+
+def _refuse_strange(source: str, rows: list[Any], columns: list[str]) -> None:
+    """Raise JobError for a row with a column that the source does not have."""
+    for row in (row for part in rows for row in ([part] if isinstance(part, Mapping) else part)):
+        if strange := [name for name in row if name not in columns]:
+            raise job_error(
+                f"a row of source {source!r} has the column {strange[0]!r}, and the source has {', '.join(columns)}: "
+                "without job.quarantine(…) of the source the row would be gone"
+            )
 
 
 def refuse_unknown(names: Iterable[str], sources: Mapping[str, MemorySource]) -> None:

@@ -25,13 +25,13 @@ from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.tasks.state_stage import state_rows
 from penstock.sinks.staged_files import read_staged
-from penstock.sources.memory import MemorySource
 from penstock.testing.arguments import (
     Crashed,
     Marks,
     checked_feed,
     checked_hook,
     checked_time,
+    memory_sources,
     micros,
     refuse_unknown,
     start_from,
@@ -126,12 +126,12 @@ class Harness:
         Raises Crashed at a requested crash, and JobError if the last call failed or crashed.
         """
         self._check_alive()
-        fed, marks = checked_feed(self._memory_sources(), rows, watermark)
+        fed, marks = checked_feed(self._driver().engine, rows, watermark)
         if self._driver().owned is None and (fed or at is not None or watermark is not None):
             raise job_error("nothing is left to do, and the driver has ended; call restart() first")
         batch_time = None if at is None else checked_time(micros(at), self._driver(), self._zero)
         self._ask(batch_time)
-        for name, source in self._memory_sources().items():
+        for name, source in memory_sources(self._driver().engine.graph).items():
             source.watermark = marks.get(name, source.watermark)
             if not source.ended:
                 source.feed(fed.get(name, []))
@@ -155,7 +155,7 @@ class Harness:
 
     def end(self, *sources: str) -> None:
         """End memory sources after the rows that were fed; the next `batch` or `run` ends them."""
-        known = self._memory_sources()
+        known = memory_sources(self._driver().engine.graph)
         refuse_unknown(sources, known)
         for name in sources:
             known[name].end()
@@ -374,9 +374,6 @@ class Harness:
     def _ask(self, at: int | None) -> None:
         self._asked = at
         self._driver().trigger = self._trigger()
-
-    def _memory_sources(self) -> dict[str, MemorySource]:
-        return {s.name: s.source for s in self._driver().engine.graph.sources if isinstance(s.source, MemorySource)}
 
     def _check_alive(self) -> None:
         """Raise JobError if no driver is alive."""

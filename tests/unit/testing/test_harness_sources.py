@@ -126,3 +126,18 @@ def test_a_drain_reads_what_is_there_and_closes_all_windows(tmp_path: Path) -> N
         assert h.commit().due == {"w": None}
         with pytest.raises(JobError, match="nothing is left to do"):
             h.batch({"orders": [order("a", 20)]})
+
+
+def test_a_row_with_a_column_that_its_source_lacks_is_refused(tmp_path: Path) -> None:
+    """A misspelt column would go to quarantine, which nobody reads; where the job reads it, the row is a bad one."""
+    job = Job("misspelt")
+    job.source("rows", MemorySource("n long")).write("out", MemorySink())
+    with Harness(job, tmp_path / "one") as h:
+        for rows in ([{"n": 1}, {"m": 2}], [[{"n": 1}], [{"n": 2, "m": 2}]]):
+            with pytest.raises(JobError, match=r"column 'm', and the source has n: without job.quarantine\(…\)"):
+                h.batch({"rows": rows})
+        assert h.batch({"rows": [{"n": 1}]})["out"] == [{"n": 1}]
+    job.quarantine("rows").write("bad", MemorySink())
+    with Harness(job, tmp_path / "two") as h:
+        (bad,) = h.batch({"rows": [{"m": 2}]})["bad"]
+        assert bad["_reason"] == "unknown column 'm'"
