@@ -23,7 +23,7 @@ from penstock.errors import JobError, StateError
 from penstock.graph.specs.deduplicate import Deduplicate
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import STATE, behind
+from penstock.operators.functions.key_index import STATE, behind
 from penstock.operators.grouping import Grouping, group_rows
 from penstock.operators.protocol import (
     HASHED,

@@ -11,7 +11,7 @@ from penstock.errors import WrongOutput
 from penstock.operators.columns import column_array
 from penstock.operators.event_times import event_time_missing
 from penstock.operators.functions.calls_base import ArrowInfo, Calls, Emitted
-from penstock.operators.functions.key_timeouts import NONE
+from penstock.operators.functions.key_index import NONE
 from penstock.operators.functions.output_columns import typed_table
 from penstock.operators.functions.user_function import task_facts
 from penstock.state.hashing import content_hashes

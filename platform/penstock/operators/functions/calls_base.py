@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.errors import UnfitValue, WrongOutput
 from penstock.graph.policies import OnError
 from penstock.operators.functions.function_spec import FunctionStep
-from penstock.operators.functions.key_timeouts import NONE, KeyIndex
+from penstock.operators.functions.key_index import NONE, KeyIndex
 from penstock.operators.functions.output_columns import made_column
 from penstock.operators.functions.python_values import Unfit
 from penstock.operators.functions.user_function import TaskInfo, UserFunction, task_facts

@@ -17,7 +17,7 @@ from penstock.operators.columns import column_array, ddl_schema, integers
 from penstock.operators.functions.arrow_calls import ArrowCalls
 from penstock.operators.functions.calls_base import ASIDE, Calls, Emitted
 from penstock.operators.functions.function_spec import DEADLINE, FunctionStep
-from penstock.operators.functions.key_timeouts import (
+from penstock.operators.functions.key_index import (
     BATCH_TIMERS,
     EVENT_TIMERS,
     NONE,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import WrongOutput
 from penstock.graph.timeouts import EVENT, TimerClock
 from penstock.operators.functions.calls_base import Calls, Emitted, ints, is_nested
-from penstock.operators.functions.key_timeouts import BATCH_TIMERS, EVENT_TIMERS, NONE
+from penstock.operators.functions.key_index import BATCH_TIMERS, EVENT_TIMERS, NONE
 from penstock.operators.functions.output_columns import checker, made_column
 from penstock.operators.functions.python_values import PIECE, Unfit, first_unfit, python_rows
 from penstock.state.key_state import State

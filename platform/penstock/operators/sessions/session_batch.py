@@ -23,7 +23,7 @@ from penstock.graph.specs.session_windows import SessionWindow
 from penstock.graph.specs.time_windows import LATE_OUTLET
 from penstock.operators.aggregates import ROWS
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import behind
+from penstock.operators.functions.key_index import behind
 from penstock.operators.protocol import HASHED, LAYOUT, TIME, Emit, StateView, StepFacts
 from penstock.operators.sessions.session_layout import (
     BOUNDS,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.graph.specs.global_windows import FINISHED_OUTLET, GlobalWindows
 from penstock.graph.trigger_protocol import Trigger, walk
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import NONE, behind, moments
+from penstock.operators.functions.key_index import NONE, behind, moments
 from penstock.operators.functions.python_values import key_values, python_rows
 from penstock.operators.grouping import group_rows
 from penstock.operators.interval_pairs import number_in_key

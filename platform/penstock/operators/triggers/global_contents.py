@@ -16,7 +16,7 @@ from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest
 from penstock.graph.window_functions import WindowView
 from penstock.operators.aggregates import AggregatePlan, Partials, Rows
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import NONE, moments
+from penstock.operators.functions.key_index import NONE, moments
 from penstock.operators.functions.python_values import key_values
 from penstock.operators.functions.window_calls import WindowCalls
 from penstock.operators.protocol import TIME, StateView, StepFacts

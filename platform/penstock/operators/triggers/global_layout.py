@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.errors import JobError
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.functions.key_timeouts import STATE
+from penstock.operators.functions.key_index import STATE
 from penstock.operators.protocol import MAIN
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.state.keys import Ints

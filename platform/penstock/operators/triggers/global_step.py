@@ -14,7 +14,7 @@ from penstock.graph.steps import MAIN_OUTLET
 from penstock.graph.trigger_protocol import trigger_words
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import NONE, moments
+from penstock.operators.functions.key_index import NONE, moments
 from penstock.operators.functions.window_calls import output_schema
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.functions.key_timeouts import NONE
+from penstock.operators.functions.key_index import NONE
 from penstock.state.keys import Bools, Ints
 from penstock.time.clock import END_OF_TIME
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.errors import UnfitTriggerState, UnfitValue, WrongTriggerResult
 from penstock.graph.trigger_protocol import Moment, RowTrigger, TriggerResult, Wake
-from penstock.operators.functions.key_timeouts import NONE
+from penstock.operators.functions.key_index import NONE
 from penstock.operators.functions.python_values import Unfit
 from penstock.operators.functions.user_function import UserFunction
 from penstock.operators.triggers.machines import CONTINUE, FIRE, PURGE, Codes, Dues, Machine, TriggerBatch

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.columns import integers
-from penstock.operators.functions.key_timeouts import NONE, behind
+from penstock.operators.functions.key_index import NONE, behind
 from penstock.operators.protocol import StateView, StepFacts
 from penstock.operators.tuple_windows.tuple_layout import FIRED, IDLE, KEYS, SEEN, TupleLayout, micros
 from penstock.state.keys import Bools, Ints

@@ -25,7 +25,7 @@ from penstock.graph.specs.tuple_windows import Time, TupleWindow
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import NONE, behind
+from penstock.operators.functions.key_index import NONE, behind
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import HASHED, MAIN, TIME, Due, Emit, Rebuilt, StateView, StepFacts, Tally
 from penstock.operators.schema_evolution import Evolution

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.graph.durations import Count
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import NONE
+from penstock.operators.functions.key_index import NONE
 from penstock.operators.grouping import group_rows
 from penstock.operators.interval_pairs import number_in_key
 from penstock.operators.protocol import HASHED, TIME, Due, Emit, StateView, StepFacts

@@ -27,7 +27,7 @@ from penstock.errors import JobError
 from penstock.graph.durations import Duration
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
 from penstock.operators.columns import column_array
-from penstock.operators.functions.key_timeouts import NONE
+from penstock.operators.functions.key_index import NONE
 from penstock.operators.protocol import MAIN, StateView
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.operators.tuple_windows.tuple_side import behind_by

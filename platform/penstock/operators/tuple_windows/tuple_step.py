@@ -16,7 +16,7 @@ from penstock.errors import JobError, StateError
 from penstock.graph.specs.tuple_windows import TupleWindows
 from penstock.graph.steps import MAIN_OUTLET
 from penstock.operators.columns import column_array, integers
-from penstock.operators.functions.key_timeouts import NONE
+from penstock.operators.functions.key_index import NONE
 from penstock.operators.functions.window_calls import WindowCalls, output_schema
 from penstock.operators.grouping import group_rows
 from penstock.operators.protocol import (

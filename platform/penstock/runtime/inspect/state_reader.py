@@ -21,7 +21,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.operators.aggregates import AGGREGATES, ROWS, AggregatePlan
-from penstock.operators.functions.key_timeouts import STATE, readable
+from penstock.operators.functions.key_index import STATE, readable
 from penstock.operators.protocol import LAYOUT, MAIN
 from penstock.operators.sessions.session_evolution import reads as reads_sessions
 from penstock.operators.sessions.session_layout import SESSIONS, SessionLayout

@@ -16,7 +16,7 @@ from penstock.graph.specs.state_functions import Form, StateFunction
 from penstock.operators.functions.calls_base import Calls
 from penstock.operators.functions.function_spec import FunctionStep
 from penstock.operators.functions.function_step import calls_of
-from penstock.operators.functions.key_timeouts import PARTS, StepFacts
+from penstock.operators.functions.key_index import PARTS, StepFacts
 from penstock.operators.functions.python_values import PIECE
 from penstock.state.manifest import Manifest
 from penstock.state.reader import StateReader

@@ -23,7 +23,7 @@ from penstock.graph.specs.state_functions import Form, StateFunction
 from penstock.graph.timeouts import Timeout
 from penstock.operators.functions.calls_base import Calls as CallsOfBatch
 from penstock.operators.functions.function_step import FunctionStepWork, calls_of
-from penstock.operators.functions.key_timeouts import StepFacts
+from penstock.operators.functions.key_index import StepFacts
 from penstock.operators.whole_rows import WholeRows
 from penstock.runtime.tasks.partition_state import PartitionState, main_table
 from penstock.state import BATCH, EVENT
