@@ -28,7 +28,7 @@ from penstock.sinks.delta.data_files import DataFile, FileWriter, TableFiles, di
 from penstock.sinks.delta.log_entry import Actions
 from penstock.sinks.keys import without_retracted
 
-__all__ = ["KeySet", "Rewrite", "by_partition", "last_of_keys", "merge", "split_by_partition"]
+__all__ = ["KeySet", "Rewrite", "as_compared", "by_partition", "last_of_keys", "merge", "split_by_partition"]
 
 _PLACE = "_penstock_place"
 _FEW = 100
@@ -66,7 +66,8 @@ class KeySet:
 
     def __init__(self, rows: pa.Table, keys: Sequence[str]) -> None:
         self.keys = list(keys)
-        self._rows = rows.select(self.keys).combine_chunks()
+        self._values = rows.select(self.keys)
+        self._rows = as_compared(rows, keys).combine_chunks()
 
     def condition(self) -> pc.Expression | None:
         """Return a condition that all rows with one of the keys meet, by which files are left out."""
@@ -74,25 +75,44 @@ class KeySet:
 
     def among(self, rows: pa.Table) -> pa.BooleanArray:
         """Return for each row whether it has one of the keys."""
+        rows = as_compared(rows, self.keys)
         if len(self.keys) == 1:
             (key,) = self.keys
             return pc.is_in(rows[key], value_set=self._rows[key].combine_chunks(), skip_nulls=True)
         places = pa.array(np.arange(rows.num_rows))
-        ours = rows.select(self.keys).append_column(_PLACE, places)
+        ours = rows.append_column(_PLACE, places)
         has = np.zeros(rows.num_rows, dtype=bool)
         has[ours.join(self._rows, self.keys, join_type="inner")[_PLACE].to_numpy()] = True
         return pa.array(has)
 
     def _range(self, key: str) -> pc.Expression:
-        column, field = self._rows[key], ds.field(key)
+        column, field = self._values[key], ds.field(key)
+        is_float = pa.types.is_floating(column.type)
+        if is_float and pc.any(pc.is_nan(column)).as_py():
+            return pc.scalar(value=True)  # footers leave NaN out of their bounds
         ends, values = pc.min_max(column), pc.unique(column)
         within = (field >= ends["min"]) & (field <= ends["max"])
-        return within & field.isin(values) if len(values) <= _FEW else within
+        return within & field.isin(values) if len(values) <= _FEW and not is_float else within
+
+
+def as_compared(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the columns of a key, in which values are equal that are one key to Spark (SEMANTICS 3.4).
+
+    Arrow tells 0.0 from -0.0, and some of its functions NaN from NaN. So floating numbers are their bits, the same ones
+    for all that are equal.
+    """
+    return pa.table({key: _bits(rows[key]) if pa.types.is_floating(rows[key].type) else rows[key] for key in keys})
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Array:
+    numbers = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy() + 0.0  # -0.0 becomes 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    return pa.array(numbers.view(np.int64), mask=~column.is_valid().to_numpy())
 
 
 def last_of_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return of the rows of each key the last one, in the order in which they are."""
-    placed = rows.select(list(keys)).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
+    placed = as_compared(rows, keys).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
     last = placed.group_by(list(keys)).aggregate([(_PLACE, "max")])[f"{_PLACE}_max"]
     return rows.take(pa.array(np.sort(last.to_numpy())))
 

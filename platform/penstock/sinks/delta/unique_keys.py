@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 from penstock.errors import KeysRepeated
 from penstock.sinks.delta.data_files import TableFiles
 from penstock.sinks.delta.log_entry import actions_of, merged_by
+from penstock.sinks.delta.merge import as_compared
 
 __all__ = ["is_known_unique", "refuse_repeated_keys", "repeated_key"]
 
+_PLACE = "_penstock_place"
 _BACK = 100
 """Entries that are read for the newest with rows."""
 
@@ -42,9 +44,11 @@ def repeated_key(files: TableFiles, keys: Sequence[str]) -> dict[str, object] | 
     parts = [part for _, fragment in files.where() for part in files.batches(fragment, keys)]
     if not parts:
         return None
-    counted = pa.concat_tables(parts).group_by(list(keys)).aggregate([([], "count_all")])
-    several = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).select(list(keys)).to_pylist()
-    return several[0] if several else None
+    rows = pa.concat_tables(parts)
+    placed = as_compared(rows, keys).append_column(_PLACE, pa.array(range(rows.num_rows), pa.int64()))
+    counted = placed.group_by(list(keys)).aggregate([([], "count_all"), (_PLACE, "min")])
+    several = counted.filter(pc.greater(counted["count_all"], 1))
+    return rows.slice(several[f"{_PLACE}_min"][0].as_py(), 1).to_pylist()[0] if several.num_rows else None
 
 
 def refuse_repeated_keys(path: Path, files: TableFiles, keys: Sequence[str], where: str) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from delta_tables import Upserts
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.sinks.delta.data_files import TableFiles
 from penstock.sinks.delta.merge import KeySet, by_partition, last_of_keys, merge, split_by_partition
+from penstock.sinks.delta.unique_keys import repeated_key
 
 COLUMNS: dict[str, Any] = {"a": pa.int64(), "b": pa.string()}
 PAIRS = st.lists(st.tuples(st.integers(-2, 2), st.sampled_from(["", "x", "é"])), max_size=8)
@@ -48,6 +50,31 @@ def test_keys_are_found_among_rows_and_nowhere_else(keys: list[str]) -> None:
         assert key_set.among(rows).to_pylist() == expected
 
     law()
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("keys", [["a"], ["a", "b"]], ids="-".join)
+def test_floating_numbers_are_keys_as_to_spark(tmp_path: Path, keys: list[str], kind: pa.DataType) -> None:
+    """3.4: NaN is one key, and 0.0 and -0.0 are one; null is none, and footers with their bounds exclude no such row."""
+
+    def rows_of(*numbers: float | None) -> pa.Table:
+        names = {"a": pa.array(numbers, kind), "b": pa.array(["x"] * len(numbers))}
+        return pa.table({**names, "n": pa.array(range(len(numbers)), pa.int64())})
+
+    new = last_of_keys(rows_of(math.nan, -0.0, math.nan, 0.0, 1.5, 7.0), keys)
+    assert new["n"].to_pylist() == [2, 3, 4, 5]
+    assert KeySet(new, keys).among(rows_of(-0.0, 0.0, math.nan, 1.5, 2.5, None)).to_pylist() == [True] * 4 + [False] * 2
+    path = tmp_path / "t"
+    repeated = []
+    for numbers in ((math.nan, 3.0), (-0.0,), (0.0,), (2.5, None)):
+        write_deltalake(str(path), rows_of(*numbers), mode="append")
+        repeated.append(repeated_key(TableFiles(DeltaTable(str(path)), path), keys))
+    assert repeated[:2] == [None, None]
+    assert repeated[2] == repeated[3] == {key: {"a": 0.0, "b": "x"}[key] for key in keys}
+    for fresh, replaced in ((rows_of(0.0), 2), (rows_of(math.nan), 1), (rows_of(math.nan, -0.0), 3)):
+        rewrite = merge(TableFiles(DeltaTable(str(path)), path), fresh, keys, path, "x", 2**20)
+        kept = sum(file.rows for file in rewrite.added) - fresh.num_rows
+        assert sum(file.rows for file in rewrite.removed) - kept == replaced
 
 
 def test_rows_are_split_by_the_texts_of_the_log() -> None:
