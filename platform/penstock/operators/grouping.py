@@ -43,11 +43,13 @@ def group_rows(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None = Non
     One hash table over 64 bits finds the groups, and every row is compared with the first of its group.
     Where that shows a collision, the keys of that group are numbered exactly, which is slower.
     """
+    if groups is not None and len(groups) and (groups == groups[0]).all():
+        groups = None  # as of a batch whose rows are in one slice
     mixed = hashes if groups is None else hashes ^ (groups * _GOLDEN)
     coded = pa.array(mixed).dictionary_encode()
     ids = coded.indices.to_numpy().astype(np.int64)
     first = _first_rows(ids, len(coded.dictionary))
-    unlike = _unlike(keys, hashes, groups, first, ids)
+    unlike = _unlike(keys, groups, first, ids)
     if unlike is not None:
         ids = _told_apart(keys, hashes, groups, ids, unlike)
         first = _first_rows(ids, int(ids.max()) + 1)
@@ -94,14 +96,15 @@ def _first_rows(ids: Ints, groups: int) -> Ints:
     return first
 
 
-def _unlike(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None, first: Ints, ids: Ints) -> Bools | None:
-    """Return which rows have not the group, the hash or the keys of the first row of their group; None for none."""
+def _unlike(keys: Sequence[pa.Array], groups: Ints | None, first: Ints, ids: Ints) -> Bools | None:
+    """Return which rows have not the group or the keys of the first row of their group; None for none."""
     if len(first) == len(ids):
         return None
-    differences = [hashes[first][ids] != hashes]
-    if groups is not None:
-        differences.append(groups[first][ids] != groups)
+    # Those of one number and one group have one hash.
+    differences = [] if groups is None else [groups[first][ids] != groups]
     differences += [_differ(key, key.take(pa.array(first)), ids) for key in keys]
+    if not differences:
+        return None
     unlike: Bools = np.logical_or.reduce(differences)
     return unlike if unlike.any() else None
 

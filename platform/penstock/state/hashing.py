@@ -57,7 +57,8 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
         for column in columns:
             hashed = _hashed(column, hashes)
-            hashes = np.where(column.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
+            known = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else True
+            hashes = hashed if known is True else np.where(known, hashed, hashes)
     return hashes.view(np.int64)
 
 
@@ -86,7 +87,9 @@ def _hashed(column: pa.Array, seeds: Words) -> Words:
     whole = pa.int64() if size == _WORD else pa.int32()
     if pa.types.is_temporal(column.type):
         column = column.view(whole)
-    values = column.fill_null(column.type.to_pandas_dtype()(0)).to_numpy(zero_copy_only=False)
+    if column.null_count:
+        column = column.fill_null(column.type.to_pandas_dtype()(0))
+    values = column.to_numpy(zero_copy_only=False)
     if pa.types.is_floating(column.type):
         values = values.view(whole.to_pandas_dtype())
     return _of_long(values, seeds) if size == _WORD else _of_int(values, seeds)
@@ -107,7 +110,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _of_long(values: Ints, seeds: Words) -> Words:
     start = seeds + _P5 + np.uint64(_WORD)
-    return _mixed(_with_word(start, values.astype(np.int64).view(np.uint64)))
+    return _mixed(_with_word(start, values.astype(np.int64, copy=False).view(np.uint64)))
 
 
 def _of_int(values: npt.NDArray[np.integer], seeds: Words) -> Words:
@@ -171,11 +174,30 @@ def _words(text: Bytes, at: Ints) -> Words:
 
 
 def _with_word(hashes: Words, words: Words) -> Words:
-    return _rotated(hashes ^ (_rotated(words * _P2, 31) * _P1), 27) * _P1 + _P4
+    mixed = words * _P2
+    _rotate(mixed, 31)
+    mixed *= _P1
+    mixed ^= hashes
+    _rotate(mixed, 27)
+    mixed *= _P1
+    mixed += _P4
+    return mixed
 
 
 def _with_half(hashes: Words, halves: Words) -> Words:
-    return _rotated(hashes ^ (halves * _P1), 23) * _P2 + _P3
+    mixed = halves * _P1
+    mixed ^= hashes
+    _rotate(mixed, 23)
+    mixed *= _P2
+    mixed += _P3
+    return mixed
+
+
+def _rotate(words: Words, bits: int) -> None:
+    """Rotate words where they are: new arrays for each operation take four times as long as what they compute."""
+    low = words >> np.uint64(64 - bits)
+    words <<= np.uint64(bits)
+    words |= low
 
 
 def _rotated(words: Words, bits: int) -> Words:
@@ -183,6 +205,10 @@ def _rotated(words: Words, bits: int) -> Words:
 
 
 def _mixed(hashes: Words) -> Words:
-    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
-    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
-    return hashes ^ (hashes >> np.uint64(32))
+    """Mix hashes where they are, and return them."""
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= _P2
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= _P3
+    hashes ^= hashes >> np.uint64(32)
+    return hashes

@@ -16,7 +16,8 @@ from penstock.runtime.tasks.specs import ROW_STATUS, SourceSpec
 from penstock.runtime.tasks.staging import Outlet
 from penstock.sources.base import PARTITION
 
-ROW = st.tuples(st.integers(0, 400), st.sampled_from([0, 0, 2, -1, -2]), st.none() | st.integers(-(2**40), 2**40))
+PARTITIONS = st.integers(0, 400) | st.sampled_from((-7, 4_096, 4_097, 2**30))
+ROW = st.tuples(PARTITIONS, st.sampled_from([0, 0, 2, -1, -2]), st.none() | st.integers(-(2**40), 2**40))
 
 
 @given(st.lists(ROW, min_size=1))
