@@ -118,9 +118,13 @@ class Kafka(Source):
             raise ConfigError(f"start={self.start} is for tables; a topic begins at EARLIEST, LATEST, or a time")
         if isinstance(self.start, datetime) and (self.start.tzinfo is None or self.start.timestamp() < 0):
             raise ConfigError(f"start={self.start} has no time zone, or is before 1970")
-        for at in self.start if isinstance(self.start, Mapping) else ():
+        for at, offset in self.start.items() if isinstance(self.start, Mapping) else ():
             if isinstance(at, str) and not re.fullmatch(r".+-\d+", at):
                 raise ConfigError(f"start= has {at!r}, which names no partition as in 'orders-0'")
+            if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+                # Elsewhere -2 is the earliest record and -1 the end.
+                problem = f"start= has offset {offset!r} for {at}; offsets are whole numbers from 0 on"
+                raise ConfigError(f"{problem}, and a partition that is not named begins at its earliest")
 
     def open(self, spark: Any) -> KafkaReader:
         """Return the reader; raises TopicNotFound, SourceUnavailable and SourceRefused."""

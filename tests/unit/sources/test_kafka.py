@@ -268,6 +268,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"topics": ["a", "a"]}, "one twice"),
     ({"topics": [""]}, "empty name"),
     ({"topics": ["a"], "start": "latest"}, "no Start"),
+    ({"topics": ["a"], "start": {("a", 0): -1}}, "offset -1 .*from 0 on"),
+    ({"topics": ["a"], "start": {"a-0": "5"}}, "offset '5' .*from 0 on"),
     ({"topics": ["a"], "start": datetime(1969, 1, 1, tzinfo=UTC)}, "before 1970"),
     ({"topics": ["a"], "options": {"isolation.level": "read_uncommitted"}}, "'isolation.level'"),
 ]
