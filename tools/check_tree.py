@@ -76,6 +76,7 @@ def tracked(root: Path) -> list[str]:
 def main() -> int:
     """Check every file."""
     names = tracked(ROOT)
+    long: list[str] = []
     problems = forbidden(names)
     problems += [f"{name}: is not there, though it is noted" for name in VENDORED if name not in names]
     for name in names:
@@ -89,9 +90,12 @@ def main() -> int:
         problems.extend(problems_in(name, text))
         warning, error = length_of(name, text)
         if warning:
-            print(f"warning: {warning}")
+            long.append(warning)
         if error:
             problems.append(error)
+    for warning in long if "--long" in sys.argv[1:] else ():
+        print(f"warning: {warning}")
+    print(f"warning: {len(long)} modules have over {LONG_MODULE} lines; python -m tools.check_tree --long lists them")
     return report("tree", problems, checked=f"{len(names)} files")
 
 
