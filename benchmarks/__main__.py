@@ -27,6 +27,7 @@ from benchmarks import (
     slides,
     steady,
     two_streams,
+    upserts,
 )
 from benchmarks.report import console
 from benchmarks.spark_side import ROCKSDB
@@ -60,6 +61,7 @@ PROGRAMS = {
     "burst": burst.run_burst,
     "receiver": receiver.run_receiver,
     "inverse": inverse.run_inverse,
+    "upserts": upserts.run_upserts,
 }
 
 
