@@ -46,6 +46,7 @@ from penstock.testing.sink_contract import (
     SCHEMA,
     CreatingContract,
     DeduplicatingContract,
+    ReadableContract,
     RepeatingContract,
     TruncatableContract,
     World,
@@ -68,7 +69,7 @@ def delta_world(folder: Path, **more: Any) -> World:
     )
 
 
-class TestMemorySink(DeduplicatingContract):
+class TestMemorySink(DeduplicatingContract, ReadableContract):
     """Rows in the process."""
 
     @pytest.fixture
@@ -80,7 +81,7 @@ class TestMemorySink(DeduplicatingContract):
         return memory_world(tmp_path)
 
 
-class TestDelta(CreatingContract, TruncatableContract):
+class TestDelta(CreatingContract, ReadableContract, TruncatableContract):
     """A Delta table, committed by delta-rs."""
 
     @pytest.fixture

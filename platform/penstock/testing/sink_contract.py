@@ -1,7 +1,8 @@
 """The contract of sinks as tests (sinks/base.py; SEMANTICS 9.4, 10.1), for pytest and hypothesis.
 
-A sink of your own: subclass `RepeatingContract` or `DeduplicatingContract` in its test module, and `CreatingContract`
-and `TruncatableContract` for what else it can do. Give the fixtures `world` and `another`, as docs/testing.md shows.
+A sink of your own: subclass `RepeatingContract` or `DeduplicatingContract` in its test module, and `CreatingContract`,
+`ReadableContract` and `TruncatableContract` for what else it can do.
+Give the fixtures `world` and `another`, as docs/testing.md shows.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ __all__ = [
     "APP",
     "OTHER",
     "OTHER_SCHEMA",
+    "QUARANTINE_SCHEMA",
     "SCHEMA",
     "CreatingContract",
     "DeduplicatingContract",
+    "ReadableContract",
     "RepeatingContract",
     "SinkContract",
     "TruncatableContract",
@@ -51,6 +54,8 @@ SCHEMA = pa.schema([("k", pa.int64())])
 """The rows that the suite writes."""
 OTHER_SCHEMA = pa.schema([("k", pa.string())])
 """Rows that fit no target with those."""
+QUARANTINE_SCHEMA = pa.schema([*SCHEMA, ("_batch", pa.int64())])
+"""Rows of a quarantine, which say in which batch they went there."""
 APP, OTHER = "uuid/out", "uuid/other"
 
 
@@ -283,6 +288,58 @@ class CreatingContract(SinkContract):
         with pytest.raises(SinkSchemaMismatch):
             made.sink.create(OTHER_SCHEMA, None)
         assert (sorted(tmp_path.rglob("*")), made.shown()) == (before, [1])
+
+
+class ReadableContract(SinkContract):
+    """The suite for sinks that give back the rows of a quarantine, so that these are sent through again."""
+
+    @pytest.fixture
+    def quarantine(self, world: World) -> World:
+        """Return the sink with a row in each of the batches 3, 4 and 7, and a second one in 4; `k` is 10 times it."""
+        if isinstance(world.sink, CreatingSink):
+            world.sink.create(QUARANTINE_SCHEMA, None)
+        for batch, ks in ((3, [30]), (4, [40, 41]), (7, [70])):
+            world.names += 1
+            rows = pa.table({"k": ks, "_batch": [batch] * len(ks)}, schema=QUARANTINE_SCHEMA)
+            file = Staged(**stage_table(rows, world.staging, f"{world.names:04d}.parquet"))
+            publication = Publication(app=APP, batch=batch, files=(file,), schema=QUARANTINE_SCHEMA)
+            world.publisher().publish(publication)
+            if world.sink.deduplicates:
+                world.publisher().publish(publication)
+        return world
+
+    @pytest.mark.parametrize(
+        ("batches", "ks"),
+        [
+            (range(3, 8), [30, 40, 41, 70]),
+            (range(4, 7), [40, 41]),
+            (range(5, 7), []),
+            (range(3), []),
+            (range(7, 100), [70]),
+        ],
+        ids=str,
+    )
+    def test_rows_of_a_range_of_batches_are_read(self, quarantine: World, batches: range, ks: list[int]) -> None:
+        """ReadableSink.read_batches: by `_batch`, without the end. A sink that deduplicates has each row once."""
+        rows = quarantine.sink.read_batches(batches)
+        assert sorted(rows["k"].to_pylist()) == ks
+        assert {name: rows.schema.field(name).type for name in QUARANTINE_SCHEMA.names} == dict(
+            zip(QUARANTINE_SCHEMA.names, QUARANTINE_SCHEMA.types, strict=True)
+        )
+        assert all(batch in batches for batch in rows["_batch"].to_pylist())
+
+    def test_columns_that_are_asked_for_are_read(self, quarantine: World) -> None:
+        """ReadableSink.read_batches: those alone, in that order, also where nothing is found."""
+        for batches in (range(3, 8), range(3)):
+            for columns in (["k"], ["_batch", "k"]):
+                assert quarantine.sink.read_batches(batches, columns).column_names == columns
+
+    def test_to_read_changes_nothing(self, quarantine: World, tmp_path: Path) -> None:
+        """It is asked for between batches, however often."""
+        before = (quarantine.shown(), sorted(tmp_path.rglob("*")))
+        for _ in range(2):
+            quarantine.sink.read_batches(range(100))
+        assert (quarantine.shown(), sorted(tmp_path.rglob("*"))) == before
 
 
 class TruncatableContract(DeduplicatingContract):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from penstock.sinks import MemorySink
 from penstock.sinks.base import Publication
 from penstock.sinks.memory import MemoryPublisher
 from penstock.sinks.staged_files import read_staged
-from penstock.testing.sink_contract import APP, DeduplicatingContract, World
+from penstock.testing.sink_contract import APP, DeduplicatingContract, ReadableContract, World
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -81,6 +82,25 @@ def test_a_sink_that_breaks_the_contract_fails(tmp_path: Path, kind: type[Memory
             getattr(suite, name)(world_of(kind(), tmp_path / name))
         getattr(suite, name)(world_of(MemorySink(), tmp_path / f"right-{name}"))
     suite.test_without_files_nothing_is_shown(world_of(kind(), tmp_path))
+
+
+class Including(MemorySink):
+    """A sink that takes the end of a range for a part of it."""
+
+    def read_batches(self, batches: range, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return one batch too many."""
+        return super().read_batches(range(batches.start, batches.stop + 1), columns)
+
+
+def test_a_sink_that_reads_other_batches_fails(tmp_path: Path) -> None:
+    """Rows of a batch that is read twice would be sent through twice."""
+    suite = ReadableContract()
+    fill = ReadableContract.quarantine.__wrapped__  # type: ignore[attr-defined]
+    for sink, fails in ((MemorySink(), nullcontext()), (Including(), pytest.raises(AssertionError))):
+        with fails:
+            suite.test_rows_of_a_range_of_batches_are_read(
+                fill(suite, world_of(sink, tmp_path / type(sink).__name__)), range(4, 7), [40, 41]
+            )
 
 
 def test_a_world_stages_what_a_publisher_reads(tmp_path: Path) -> None:
