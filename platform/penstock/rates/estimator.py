@@ -50,8 +50,8 @@ class RateEstimator(Protocol):
         A rate is finite and not negative. It does not raise: numbers that no batch can have give None.
 
         Args:
-            time_ms: When the batch was finished, milliseconds since 1970. Strictly rising; a call with a time that is
-                not, as after a clock was set back, gives None in estimators that use the time.
+            time_ms: When the batch was finished, milliseconds since 1970. It rises strictly, also where a clock is set
+                back; a call with a time that does not gives None in estimators that use the time.
             rows: The rows that the batch has read, 0 where only time made it due.
             processing_ms: From the begin of the batch to its commit, milliseconds.
             scheduling_ms: How much later than its batch time the batch began, milliseconds; 0 where it was on time.

@@ -75,6 +75,7 @@ class RateControl(Listener):
         self._began: tuple[int, float, int] | None = None
         self._load: dict[str, float] = {}
         self._waiting = 0
+        self._zero_ms = self._started_at(0)
 
     def admit(self, backlogs: Backlogs, elapsed: int | None, limits: Limits, *, draining: bool = False) -> Admitted:
         """Return how far a batch reads within hard limits, so many microseconds after the one before.
@@ -107,6 +108,7 @@ class RateControl(Listener):
     def on_takeover(self, recovered: Recovered) -> None:
         """Learn from the batches of the log, so that a restart begins with the rate that was in force."""
         self._estimator, self._rate, self._began = self._new_estimator(), None, None
+        self._zero_ms = self._started_at(recovered.kept[-1].time if recovered.kept else 0)
         if self._estimator is not None:
             kept = recovered.kept[-REMEMBERED:]
             batches = [self._measured(commit) for commit in kept if not _sends_again(commit)]
@@ -133,7 +135,7 @@ class RateControl(Listener):
             return
         _, monotonic, _ = began
         measured = Measurement(
-            self._clock.wall() / 1_000,
+            self._zero_ms + self._clock.monotonic() * 1_000,
             self._rows(commit),
             (self._clock.monotonic() - monotonic) * 1_000,
             self._load["late_ms"],
@@ -141,6 +143,13 @@ class RateControl(Listener):
         rate = learned(self._estimator, measured, pause_ms=measured.processing_ms * _gc_share(commit))
         self._rate = self._rate if rate is None else rate
         self._note_interval()
+
+    def _started_at(self, last: int) -> float:
+        """Return the milliseconds since 1970 from which monotonic time counts, not before the last batch time.
+
+        A clock that is set back would else have estimators that use the time give no rate until it has caught up.
+        """
+        return max(self._clock.wall(), last) / 1_000 - self._clock.monotonic() * 1_000
 
     def _new_estimator(self) -> RateEstimator | None:
         make = self._policy.estimator

@@ -6,7 +6,7 @@ import pytest
 
 from penstock import Job, seconds
 from penstock.checkpoint.log.entries import Commit, Offsets
-from penstock.rates import Constant, CostModel
+from penstock.rates import Constant, CostModel, PIDRateEstimator
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.rate_control import RateControl, RatePolicy
 from penstock.sinks import MemorySink
@@ -159,6 +159,34 @@ def test_a_restart_learns_from_the_log():
     control = control_of(Clock(), COSTS)
     control.on_takeover(SimpleNamespace(kept=tuple(commits)))
     assert control.pace().rate == pytest.approx((850 - 100) / 0.2, rel=0.05)
+
+
+@pytest.mark.fault("F45")
+def test_a_clock_that_is_set_back_stops_no_estimate():
+    """8.1: the times of batches rise in a run, and from the last batch of the log on; PID gives a rate after each."""
+
+    class Apart(Clock):
+        passed = 0.0
+
+        def monotonic(self) -> float:
+            return self.passed
+
+    clock = Apart(100 * S)
+    control = control_of(clock, RatePolicy(estimator=PIDRateEstimator))
+    for batch, back in enumerate((0, 0, 50, 0)):
+        control.on_batch_submitted(offsets_of(batch, clock.now))
+        clock.now += S - back * S
+        clock.passed += 1.0
+        control.on_batch_completed(commit_of(batch, clock.now, 1_000 * (batch + 1)))
+        assert control.pace().rate == (None if batch == 0 else pytest.approx(1_000 * (batch + 1)))
+    clock.now = 5 * S
+    control = control_of(clock, RatePolicy(estimator=PIDRateEstimator))
+    kept = [commit_of(batch, (100 + batch) * S, 1_000, ms=1_000) for batch in range(3)]
+    control.on_takeover(SimpleNamespace(kept=kept))
+    control.on_batch_submitted(offsets_of(3, 102 * S))
+    clock.passed += 1.0
+    control.on_batch_completed(commit_of(3, 102 * S, 9_000))
+    assert control.pace().rate == pytest.approx(9_000)
 
 
 def test_where_the_fixed_cost_fills_the_interval_the_interval_grows():
