@@ -64,6 +64,7 @@ class LocalProcess:
         with suppress(BrokenPipeError):  # then its end tells why
             self._input.write(data.getvalue())
             self._input.flush()
+        os.set_blocking(self._input.fileno(), False)
 
     @property
     def pid(self) -> int | None:
@@ -76,10 +77,13 @@ class LocalProcess:
         return self._process.stdin
 
     def command(self, command: Mapping[str, Any]) -> None:
-        """Write a command, a line; of a process that has ended, its events tell."""
+        """Write a command, a line; of a process that has ended, its events tell.
+
+        A process that is stopped reads none. When its pipe is full the driver must not wait for it, so the command is
+        passed over. A pipe takes so short a line whole, or not at all.
+        """
         with suppress(OSError, ValueError):
-            self._input.write(json.dumps(command).encode() + b"\n")
-            self._input.flush()
+            os.write(self._input.fileno(), json.dumps(command).encode() + b"\n")
 
     def events(self) -> Iterator[Mapping[str, Any]]:
         """Yield its events."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 from pathlib import Path
 
@@ -39,6 +41,25 @@ def test_a_process_that_is_killed_says_nothing(tmp_path: Path) -> None:
     process.kill()
     assert "ended" not in [event["event"] for event in process.events()]
     assert process.close() == "its process ended with -9, and said nothing"
+
+
+@pytest.mark.fault("F47")
+def test_a_process_that_is_stopped_holds_nobody_up(tmp_path: Path) -> None:
+    """More commands than its pipe takes do not block who gives them; it reads whole ones later, and ends when asked."""
+    process = LocalProcess(order_at(tmp_path / "job", Counting(3)))
+    events = process.events()
+    assert [next(events)["event"], next(events)["event"]] == ["started", "stored"]
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    for rate in range(1, 10_000):
+        process.command({"rate": float(rate)})
+    os.kill(process.pid, signal.SIGCONT)
+    while True:  # its pipe may still be full
+        process.command({"stop": True})
+        if select.select([process._process.stdout], [], [], 0.05)[0]:
+            break
+    assert [event["event"] for event in events] == ["ended"]
+    process.close()
 
 
 @pytest.mark.fault("F47")
