@@ -178,7 +178,7 @@ class DeltaReader(SplitReader):
         """Return whether the log is still the one of which versions up to `read` were read.
 
         Its entries may be cleaned up. But a table that was deleted and created again has others by the same numbers,
-        and so has an older copy of the folder. Returns False as well for a log that cannot tell yet.
+        and so has an older copy of the folder. Where it is not, `_refusal` is why.
         """
         last = self.log.look(read)[0]
         if self._last is None or self._last.is_same(last):
@@ -186,8 +186,9 @@ class DeltaReader(SplitReader):
         newest = self.log.versions().newest
         table = self.log.table(newest)
         if table is None:
-            return False
-        if table.id != self.table.id:
+            why = "the log has no description of the table that can be read"
+            self._refusal = TableUnreadable(why, where=self.log.where)
+        elif table.id != self.table.id:
             self._refusal = TableReplaced(f"the table was created again, as {table.id}", where=self.log.where)
         elif newest < read:
             self._refusal = TableReplaced(

@@ -284,6 +284,19 @@ def test_a_log_whose_read_entries_are_cleaned_up_is_the_same_table(tmp_path: Pat
         assert k_of(rows) == [value]
 
 
+def test_a_log_that_does_not_tell_which_table_it_is_stops_the_job(tmp_path: Path) -> None:
+    """Entries that were read are deleted, and no checkpoint stands for them: a job would wait for ever."""
+    written = Written(tmp_path)
+    written.commit(written.file(0))
+    reader = reader_of(tmp_path)
+    _, at = read_all(reader)
+    for gone in (0, 1):
+        (tmp_path / "_delta_log" / f"{gone:020}.json").unlink()
+    written.commit(written.file(1))
+    with pytest.raises(TableUnreadable, match="no description of the table"):
+        read_all(reader, at)
+
+
 def test_a_listing_that_has_missed_a_version_makes_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F29: of two entries that are made while a folder is listed, a listing may have the second one alone."""
     written = Written(tmp_path)
