@@ -26,6 +26,9 @@ SUITE = {
 }
 
 
+NOW = {"max_out_of_order": seconds(0)}
+
+
 def flights_like(tables: Path) -> Job:
     """Build a job with everything the demo has: late rows, a gate with quarantine, Delta, and a chained window."""
     job = Job("everything", partitions=2)
@@ -41,6 +44,25 @@ def flights_like(tables: Path) -> Job:
     job.late("late").write("late_out", MemorySink())
     job.quarantine("gate").write("bad", MemorySink())
     return job
+
+
+def test_a_plan_without_a_shuffle_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
+    """DESIGN 4, FACTS 5: it computes the rows of each batch, on both ways into Python, from two sources, and of none."""
+    job = Job("copies", partitions=2)
+    orders, others = (job.source(name, MemorySource(ORDERS), event_time="t", **NOW) for name in ("orders", "others"))
+    orders.union(others).write("plain", MemorySink())
+    orders.filter("length(user) = 1").write("out", MemorySink())
+    with Harness(job, tmp_path / "checkpoints") as h:
+        engine = h._running().engine
+        for n in range(5):
+            several = [("a", n), ("bb", n)][: n % 3]
+            shown = h.batch({"orders": [order(user, n, v) for user, v in several], "others": [order("c", n, n)]})
+            assert sorted((row["user"], row["v"]) for row in shown["plain"]) == [*several, ("c", n)]
+            assert [(row["user"], row["v"]) for row in shown["out"]] == several[:1]
+        assert engine._planned(engine.built.frame) is engine._planned(engine.built.frame)
+    with Harness(flights_like(tmp_path / "tables"), tmp_path / "others") as h:
+        engine = h._running().engine
+        assert engine._planned(engine.built.frame) is not engine._planned(engine.built.frame)
 
 
 def test_each_batch_is_exactly_one_spark_job(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -51,6 +52,16 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkEngine"]
 
+_OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
+_WITHOUT_MEMORY = frozenset({"Filter", "MapInArrow", "Project", "Range", "Union"})
+"""Operators of Spark that compute their rows again in each run of a plan."""
+
+
+def _keeps_nothing(frame: DataFrame) -> bool:
+    """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - no public way
+    return _WITHOUT_MEMORY.issuperset(_OPERATOR.findall(plan.strip()))
+
 
 class SparkEngine:
     """Read, compute and publish with a Spark session. `folder` is the job's checkpoint."""
@@ -89,6 +100,7 @@ class SparkEngine:
         self._prepared = False
         self._recovered: Recovered | None = None
         self._task_time = TaskTime(spark.sparkContext)
+        self._same: tuple[DataFrame | None, DataFrame | None] = (None, None)
         self.requeues: RequeueService | None = None
         """What takes in requests to send quarantined rows again; None where nobody can ask."""
 
@@ -266,9 +278,7 @@ class SparkEngine:
             try:
                 self.built.homes.settle()
                 self.built.caches.keep()
-                # A select makes a new physical plan: running the same one again would reuse the shuffle files of the
-                # batch before (FACTS 5: 41 of 60 batches were stale).
-                rows = frame.select("_port", "_payload").collect()
+                rows = self._planned(frame).collect()
             except Exception as why:
                 if LeftToSpark.__name__ in str(why):
                     raise LeftToSpark from why
@@ -278,6 +288,20 @@ class SparkEngine:
                     self.built.caches.release()
                 context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
         return list(receipts_of((row[0], bytes(row[1])) for row in rows))
+
+    def _planned(self, frame: DataFrame) -> DataFrame:
+        """Return what a batch collects of a frame, with a physical plan of its own, or the same one as before.
+
+        A shuffle in a plan that ran before gives its files again (FACTS 5: 41 of 60 batches were stale). So such a plan
+        is made each time, by a select. A plan of Python functions and projections keeps nothing.
+        """
+        known, same = self._same
+        if known is frame and same is not None:
+            return same
+        planned = frame.select("_port", "_payload")
+        if known is not frame:
+            self._same = (frame, planned if not self._plans_each and _keeps_nothing(planned) else None)
+        return planned
 
     def cancel(self) -> None:
         """End a computation that runs."""
