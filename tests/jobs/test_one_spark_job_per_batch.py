@@ -65,6 +65,16 @@ def test_a_plan_without_a_shuffle_is_made_once(spark: SparkSession, tmp_path: Pa
         assert engine._planned(engine.built.frame) is not engine._planned(engine.built.frame)
 
 
+def test_the_time_of_spark_does_not_stand_still(spark: SparkSession, tmp_path: Path) -> None:
+    """Decision 178: an optimised plan has current_timestamp() as a literal, so its job plans each batch."""
+    job = Job("stamped", partitions=2)
+    rows = job.source("orders", MemorySource(ORDERS), event_time="t", **NOW)
+    rows.with_columns(read_at="current_timestamp()").write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        first, second = (h.batch({"orders": [order("a", n, n)]})["out"][0]["read_at"] for n in range(2))
+    assert first < second
+
+
 def test_each_batch_is_exactly_one_spark_job(spark: SparkSession, tmp_path: Path) -> None:
     """DESIGN 4: reading, windows, late rows, gates and staging in one job; publishing in none."""
     jobs = spark.sparkContext._jsc.sc().dagScheduler()

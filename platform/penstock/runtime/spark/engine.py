@@ -58,9 +58,15 @@ _WITHOUT_MEMORY = frozenset({"Filter", "MapInArrow", "Project", "Range", "Union"
 
 
 def _keeps_nothing(frame: DataFrame) -> bool:
-    """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once."""
-    plan = frame._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - no public way
-    return _WITHOUT_MEMORY.issuperset(_OPERATOR.findall(plan.strip()))
+    """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once.
+
+    `current_timestamp()` and its like become literals when Spark optimises, and would stand still.
+    """
+    java: Any = frame._jdf.queryExecution()  # noqa: SLF001 - no public way
+    patterns: Any = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    if java.analyzed().containsPattern(patterns.CURRENT_LIKE()):
+        return False
+    return _WITHOUT_MEMORY.issuperset(_OPERATOR.findall(java.executedPlan().toString().strip()))
 
 
 class SparkEngine:
