@@ -87,6 +87,10 @@ TABLE = {
     "another type": _change(_WINDOWS, "the input of an aggregate has a narrower type", Cell.STEPS),
     "another window key": _change(_WINDOWS, "another column is the key", Cell.STEPS),
     "late rows": _change(_WINDOWS, "late data goes to a side output instead of being dropped", Cell.ON),
+    "early panes otherwise": _change(
+        _WINDOWS, "early panes come at another time, or after other numbers of rows", Cell.ON
+    ),
+    "early panes new": _change(_WINDOWS, "early panes are new or removed", Cell.STEPS),
     "remembered longer": _change(_DUPLICATES, "keys are remembered for longer", Cell.ON),
     "remembered for less": _change(_DUPLICATES, "keys are remembered for less time", Cell.ON),
     "duplicates of another key": _change(_DUPLICATES, "a key column is new or removed", Cell.STEPS),

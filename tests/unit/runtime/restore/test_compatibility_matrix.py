@@ -33,6 +33,7 @@ pytestmark = pytest.mark.fault("F51")
 OTHER = 2
 """Partitions, where there was one."""
 WINDOW = Tumbling(seconds(100)).drop_late()
+EARLY = WINDOW.emit_every(seconds(50)).emit_on(count(50))
 
 
 def counted(time, key, row, state):
@@ -142,6 +143,8 @@ CASES = {
     "another type": Case({"key": "CAST(ascii(user) AS SMALLINT)"}, WINDOWS | {"by": "user", "worst": "number"}),
     "another window key": Case({"by": "user"}, WINDOWS),
     "late rows": Case({"window": Tumbling(seconds(100)).late_to("late")}, WINDOWS),
+    "early panes otherwise": Case({"window": WINDOW.emit_every(seconds(20))}, WINDOWS | {"window": EARLY}),
+    "early panes new": Case({"window": EARLY}, WINDOWS),
     "remembered longer": Case({"within": (-100, 200)}, DUPLICATES),
     "remembered for less": Case({"within": (-100, 50)}, DUPLICATES),
     "duplicates of another key": Case({"duplicates": ("user", "t", "v")}, DUPLICATES),
