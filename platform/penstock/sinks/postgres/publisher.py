@@ -191,7 +191,8 @@ class PostgresPublisher(Publisher):
 
         connection = self._connected()
         names = [Identifier(name) for name in rows.column_names]
-        types = {column.name: column.type for column in shape.columns}
+        # A cast to a length cuts a text; the INSERT refuses one that is too long.
+        types = {c.name: c.type if c.length is None else "character varying" for c in shape.columns}
         staged = [SQL("{} {}").format(Identifier(f.name), SQL(staged_type(f.type))) for f in rows.schema]
         connection.execute(
             SQL("CREATE TEMP TABLE {} ({}, {} bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP").format(

@@ -14,7 +14,15 @@ import pyarrow as pa
 import pytest
 from postgres_writing import APP, Writing
 
-from penstock.errors import SinkAhead, SinkBehind, SinkBusy, SinkSchemaMismatch, SinkUnavailable, SinkValueRefused
+from penstock.errors import (
+    SinkAhead,
+    SinkBehind,
+    SinkBusy,
+    SinkRefused,
+    SinkSchemaMismatch,
+    SinkUnavailable,
+    SinkValueRefused,
+)
 from penstock.sinks import Mode
 from penstock.sinks.postgres import publisher as module
 
@@ -180,6 +188,22 @@ def test_a_table_that_was_changed_since_is_told(writing: Writing) -> None:
     with pytest.raises(SinkSchemaMismatch, match=r"'k' is text .* int64"):
         publisher.publish(writing.numbers(1, 1))
     assert writing.rows() == [("0",)]
+
+
+def test_a_text_that_a_column_has_become_too_short_for_is_not_cut(postgres: Any, tmp_path: Path) -> None:
+    """9.6: somebody has shortened the column since the batch was committed; the server refuses the value."""
+    writing = Writing(tmp_path, postgres)
+    postgres.ask(f"CREATE TABLE {writing.table} (k bigint, v varchar(8))")
+    writing.publish(0, pa.table({"k": [1], "v": ["abc"]}, schema=PAIRS))
+    file, publisher = writing.stage(pa.table({"k": [2], "v": ["abcdefgh"]}, schema=PAIRS)), writing.publisher()
+    publisher.refuse_values([file])
+    postgres.ask(f"ALTER TABLE {writing.table} ALTER v TYPE varchar(4)")
+    with pytest.raises(SinkRefused, match=r"too long for type character varying\(4\)"):
+        publisher.publish(writing.of(1, file))
+    assert writing.rows() == [(1, "abc")]
+    postgres.ask(f"ALTER TABLE {writing.table} ALTER v TYPE varchar")
+    publisher.publish(writing.of(1, file))
+    assert writing.rows() == [(1, "abc"), (2, "abcdefgh")]
 
 
 def test_an_upsert_keeps_what_arrived_last(postgres: Any, tmp_path: Path) -> None:
