@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from penstock.errors import ConfigError
 
-__all__ = ["refuse_other_types"]
+__all__ = ["refuse_empty", "refuse_other_types"]
 
 
 def refuse_other_types(made: Any) -> None:
@@ -33,6 +33,13 @@ def refuse_other_types(made: Any) -> None:
                 raise ConfigError(f"{field.name}={value!r} is a text; write {field.name}=[{value!r}]")
             shown = f"{value!r:.80}" if field.repr else f"of type {type(value).__name__}"  # it may be a secret
             raise ConfigError(f"{field.name} is {shown}, and takes {' or '.join(dict.fromkeys(_words(hint)))}")
+
+
+def refuse_empty(made: Any, *names: str) -> None:
+    """Raise ConfigError for a field with an empty text: as a path it is the folder that the process is in."""
+    for name in names:
+        if getattr(made, name) == "":
+            raise ConfigError(f"{name} is empty")
 
 
 @cache

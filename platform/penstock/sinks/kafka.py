@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError, SinkNotFound
-from penstock.graph.argument_types import refuse_other_types
+from penstock.graph.argument_types import refuse_empty, refuse_other_types
 from penstock.sinks.base import CreatingSink, Publisher
 from penstock.sinks.encoders import Encoder, Json
 from penstock.sinks.kafka_brokers import NewTopic, SinkBrokers
@@ -73,6 +73,7 @@ class Kafka(CreatingSink):
 
     def __post_init__(self) -> None:
         refuse_other_types(self)
+        refuse_empty(self, "servers")
         if not self.topic:
             raise ConfigError("a Kafka sink needs the name of a topic")
         if not isinstance(self.key, str | None) and not self.key:

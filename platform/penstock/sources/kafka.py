@@ -17,7 +17,7 @@ import pyarrow as pa
 import structlog
 
 from penstock.errors import ConfigError, FixedRangeGone, SourceGap, TopicNotFound, TopicReplaced
-from penstock.graph.argument_types import refuse_other_types
+from penstock.graph.argument_types import refuse_empty, refuse_other_types
 from penstock.graph.policies import BadRecord, OnGap
 from penstock.sources.base import Ends, PartitionNames, Position, Source, Span, SplitReader, Waiting
 from penstock.sources.formats import Format
@@ -91,6 +91,7 @@ class Kafka(Source):
             raise ConfigError("Kafka needs one of topics=, pattern= and partitions=")
         self._check_start()
         refuse_other_types(self)
+        refuse_empty(self, "servers")
         for name in ("topics", "partitions"):
             if (given := getattr(self, name)) is not None and not given:
                 raise ConfigError(f"{name}={given!r} names nothing to read")

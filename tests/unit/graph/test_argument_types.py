@@ -17,6 +17,7 @@ from penstock.graph.durations import Duration
 from penstock.graph.policies import OnGap
 from penstock.receivers import Receiver
 from penstock.sources import Start
+from penstock.sources.file.reader import AtMost
 
 
 @dataclass
@@ -97,6 +98,7 @@ class _Idle(Receiver):
 _AVRO = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}'
 _JSON = sources.Json("a int")
 PUBLIC: list[tuple[Any, dict[str, Any]]] = [
+    (AtMost, {"files": 1}),
     (sources.ArrowFunction, {"fn": abs, "output": "a int"}),
     (sources.Avro, {"schema": _AVRO}),
     (sources.Csv, {"schema": "a int"}),
@@ -139,3 +141,20 @@ def test_every_source_and_sink_refuses_other_types(made: Any, arguments: dict[st
         with pytest.raises(ConfigError) as raised:
             made(**{**arguments, name: wrong})
         assert name in raised.value.what
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (sources.DeltaTable, "path"),
+        (sources.Files, "path"),
+        (sources.Kafka, "servers"),
+        (sinks.Delta, "path"),
+        (sinks.Kafka, "servers"),
+    ],
+)
+def test_an_empty_text_names_no_place(made: Any, name: str) -> None:
+    """As a path it would be the folder that the driver is in, as where a variable of the environment is not set."""
+    arguments = next(arguments for other, arguments in PUBLIC if other is made)
+    with pytest.raises(ConfigError, match=f"{name} is empty"):
+        made(**{**arguments, name: ""})

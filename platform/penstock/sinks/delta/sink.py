@@ -13,7 +13,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import make_folders
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import DeltaJarsMissing, SinkError, SinkSchemaMismatch
-from penstock.graph.argument_types import refuse_other_types
+from penstock.graph.argument_types import refuse_empty, refuse_other_types
 from penstock.sinks.base import (
     CreatingSink,
     MaintainedSink,
@@ -67,6 +67,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
     def __post_init__(self) -> None:
         """Refuse one name where names belong, whose letters would be taken for columns, and keys without a use."""
         refuse_other_types(self)
+        refuse_empty(self, "path")
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         object.__setattr__(self, "keys", checked_keys(self.mode, self.keys, str(self.path)))
         object.__setattr__(self, "in_order", self.mode is Mode.UPSERT)

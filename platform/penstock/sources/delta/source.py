@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError, TableUnreadable
-from penstock.graph.argument_types import refuse_other_types
+from penstock.graph.argument_types import refuse_empty, refuse_other_types
 from penstock.graph.policies import OnGap, OnRewrite
 from penstock.sources.base import Source
 from penstock.sources.delta.columns import columns_of_table, schema_of
@@ -56,6 +56,7 @@ class DeltaTable(Source):
         if not isinstance(self.start, Version) and self.start not in (Start.SNAPSHOT, Start.LATEST):
             raise ConfigError(f"start={self.start!r}; a table is read from Start.SNAPSHOT, Start.LATEST or version(7)")
         refuse_other_types(self)
+        refuse_empty(self, "path")
         if self.columns is not None and not self.columns:
             raise ConfigError(f"columns={self.columns!r} is no list of names")
         if self.columns is not None and len(set(self.columns)) < len(self.columns):

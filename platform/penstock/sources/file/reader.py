@@ -12,6 +12,7 @@ import pyarrow as pa
 import structlog
 
 from penstock.errors import ColumnsForgotten, ConfigError, FileVanished, PenstockError
+from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.policies import Afterwards
 from penstock.sources.base import Ends, Position, Span, SplitReader, Waiting
 from penstock.sources.file.listings import Listing
@@ -41,6 +42,7 @@ class AtMost:
     bytes: int | None = None
 
     def __post_init__(self) -> None:
+        refuse_other_types(self)
         if self.files is not None and self.files < 1:
             raise ConfigError(f"a batch of at most {self.files} files reads nothing")
         if self.bytes is not None and self.bytes < 1:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ConfigError, SourceNotFound
-from penstock.graph.argument_types import refuse_other_types
+from penstock.graph.argument_types import refuse_empty, refuse_other_types
 from penstock.graph.durations import Duration, hours, seconds
 from penstock.graph.policies import Afterwards, BadRecord, OnMissingColumn, OnNewColumn, OnUnreadable
 from penstock.sources.base import Source
@@ -81,6 +81,7 @@ class Files(Source):
 
     def __post_init__(self) -> None:
         refuse_other_types(self)
+        refuse_empty(self, "path")
         Pattern(self.pattern)
         for column in self.with_columns:
             if column not in METADATA:
