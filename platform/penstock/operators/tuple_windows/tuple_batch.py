@@ -8,7 +8,7 @@ end at multiples of a duration evaluate every key that has rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from penstock.operators.tuple_windows.tuple_layout import (
     micros,
 )
 from penstock.operators.tuple_windows.tuple_results import ENTER, HEARD, UNSEEN, Maker
+from penstock.operators.tuple_windows.waiting_rows import PRUNED, pruned_rows
 from penstock.operators.whole_rows import WholeRows
 from penstock.state.full_compaction import live_rows
 from penstock.state.keys import Bools, Ints
@@ -176,8 +177,7 @@ class TupleBatch:
     def _push(self) -> None:
         """Find the rows that later ones push out, and those that `on_expired` got in an earlier batch."""
         ids, rounds, held = self.of_keys.ids, self.rounds, np.flatnonzero(self.places == _HELD)
-        length = int(getattr(self.layout.window.length, "rows", 0))
-        of_held = ids[held]
+        of_held, length = ids[held], self.layout.counted
         self.heard[held] = np.searchsorted(of_held, of_held, side="right") - np.arange(len(held)) > length
         self.pushed = rounds.leave < NEVER
         self.unseen_by_any = ~self.of_keys.entered & (rounds.leave <= rounds.enter)
@@ -186,8 +186,7 @@ class TupleBatch:
 
     def _rounds(self) -> Rounds:
         layout, rows, end = self.layout, self.of_keys, self.end
-        rows_of = layout.window.length
-        count = None if layout.length is not None else int(getattr(rows_of, "rows", 0))
+        count = None if layout.length is not None else layout.counted
         if layout.slide is None:
             slide = int(getattr(layout.window.slide, "rows", 1))
             fired = self.ledger.fired if layout.event else None
@@ -217,7 +216,10 @@ class TupleBatch:
         rows = self.rows.append_column(ENTER, pa.array(self.rounds.enter))
         rows = rows.append_column(HEARD, pa.array(self.heard)).append_column(UNSEEN, pa.array(self.unseen_by_any))
         self.fired = 0
-        self.expired = int(((self.gone | self.pushed) & ~self.heard).sum())
+        # Of rows that were pruned nobody counts which no window has had, so no such rows count.
+        never = ~self.of_keys.entered & (self.rounds.leave <= self.rounds.enter)
+        told = never if self.layout.prunes else self.heard
+        self.expired = int(((self.gone | self.pushed) & ~told).sum())
         for windows in evaluated_windows(self.of_keys, self.rounds, with_gone=maker.hears_expired):
             self.fired += int(windows.fired.sum())
             ends, causes = self.rounds.at(windows.keys, windows.rounds)
@@ -298,20 +300,21 @@ class TupleBatch:
         """Return what the batch changes."""
         append: dict[str, pa.Table] = {}
         floors: dict[str, int] = {}
-        facts: Mapping[str, Any] | None = None
-        self._change_waiting(append, floors)
+        replaced = self._change_waiting(append, floors)
         if not self.layout.by_clock:
             self._change_rows(append, floors)
         append |= self.ledger.written(self._last_ends())
         floors |= self.ledger.floors
         kept = {part: rows for part, rows in append.items() if rows.num_rows}
-        if kept:
-            facts = facts_of_ttl(self.state, self.layout.idle)
+        facts = facts_of_ttl(self.state, self.layout.idle) if kept else None
         if self.layout.slide is not None and self.due and (self.rows.num_rows or self.new.num_rows):
             facts = {**(self.state.facts if facts is None else facts), CLOSED: self.end}
-        return Change(append=kept, floors=floors, facts=facts)
+        for rows in replaced.values():
+            facts = {**(self.state.facts if facts is None else facts), PRUNED: rows.num_rows}
+        return Change(append=kept, replace=replaced, floors=floors, facts=facts)
 
-    def _change_waiting(self, append: dict[str, pa.Table], floors: dict[str, int]) -> None:
+    def _change_waiting(self, append: dict[str, pa.Table], floors: dict[str, int]) -> dict[str, pa.Table]:
+        """Add the rows that wait to `append`; return all of them instead where that takes the place of the part."""
         layout, end = self.layout, self.end
         floor = self.state.manifest.floors.get(WAITING, NONE)
         unseen = self.unseen
@@ -329,7 +332,10 @@ class TupleBatch:
         at = np.flatnonzero(unseen)
         rows = self.new.take(pa.array(at))
         # One at an end that was over when it came waits for the next.
-        append[WAITING] = layout.stored(WAITING, rows, **{GROUP: np.maximum(self.new_times[at], floor)})
+        new = layout.stored(WAITING, rows, **{GROUP: np.maximum(self.new_times[at], floor)})
+        every = pruned_rows(layout, self.state, new, floor)
+        append |= {WAITING: new} if every is None else {}
+        return {} if every is None else {WAITING: every}
 
     def _change_rows(self, append: dict[str, pa.Table], floors: dict[str, int]) -> None:
         layout = self.layout

@@ -65,13 +65,14 @@ _LAYOUT = "rows of windows: "
 class TupleLayout:
     """The columns and parts of the state; a plain value that can be pickled.
 
-    `columns` are those that are kept of each row, without the keys.
+    `columns` are those that are kept of each row, without the keys. `aggregated` is whether no function sees the rows.
     """
 
     name: str
     window: TupleWindow
     keys: pa.Schema
     columns: pa.Schema
+    aggregated: bool = False
 
     def __post_init__(self) -> None:
         """Raise JobError for a name that is taken."""
@@ -112,6 +113,16 @@ class TupleLayout:
         Rows enter in the order of arrival, so that the last ones are those of the next window.
         """
         return not self.event and self.length is None and self.slide is not None
+
+    @property
+    def counted(self) -> int:
+        """Return the length as a number of rows, 0 where it is a duration."""
+        return int(getattr(self.window.length, "rows", 0))
+
+    @property
+    def prunes(self) -> bool:
+        """Return whether rows that wait leave before their end: a count each duration of event time, for aggregates."""
+        return self.event and self.length is None and self.slide is not None and self.aggregated
 
     @property
     def idle(self) -> int | None:

@@ -95,7 +95,8 @@ class TupleStep(WholeRowsStep):
     def of(cls, spec: TupleWindows, side: TupleSide, name: str, returned: pa.Schema | None) -> TupleStep:
         """Return the step; raises JobError for names that the state takes for itself."""
         columns = pa.schema([field for field in side.visible if field.name not in side.keys.names])
-        layout = TupleLayout(name=name, window=spec.window, keys=side.keys, columns=columns)
+        aggregated = returned is None
+        layout = TupleLayout(name=name, window=spec.window, keys=side.keys, columns=columns, aggregated=aggregated)
         step = cls(name=name, spec=spec, side=side, layout=layout, returned=returned)
         names = step.outlets[MAIN_OUTLET].names
         if twice := {name for name in names if names.count(name) > 1}:

@@ -6,6 +6,7 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from tuple_model import TupleModel
 from penstock import agg, count, micros
 from penstock.graph.durations import Duration
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
+from penstock.operators.tuple_windows import waiting_rows
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +168,8 @@ def test_aggregates_are_those_of_the_rows_of_the_model(form: str, time: Time, da
     zero = batches[0][1] - 1
     aggregates = {"count": agg.count(), "total": agg.sum("n"), "all": agg.collect("n", limit=1000)}
     model = TupleModel(window, zero=zero)
-    with tempfile.TemporaryDirectory() as root:
+    least = data.draw(st.sampled_from([0, 4, 4_096]))
+    with tempfile.TemporaryDirectory() as root, patch.object(waiting_rows, "_LEAST", least):
         disk = TupleDisk(window, Path(root), aggregates=aggregates, zero=zero)
         if isinstance(length, Duration) and isinstance(slide, Duration):
             model.window = TupleWindow(length, slide, time=time, unbounded=True)
