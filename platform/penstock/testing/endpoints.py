@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from copy import copy
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+from pyarrow.dataset import dataset
 
 from penstock.graph.job import Job
 from penstock.graph.nodes import LateNode, QuarantineNode, SinkNode, SourceNode
 from penstock.graph.steps import StepNode
 from penstock.runtime.process.job_run import JobRun
-from penstock.sinks import Delta, MemorySink
+from penstock.sinks import Delta, JsonLines, MemorySink, Parquet
 from penstock.sources.file.reader import FilesReader
 from penstock.sources.memory import MemorySource
 
@@ -75,15 +78,27 @@ def hand_over(old: Job, new: Job) -> None:
 
 
 def shown(sink: Any) -> list[dict[str, Any]]:
-    """Return all rows that a sink shows; none for one that keeps nothing, as a console."""
+    """Return all rows that a sink shows; none for one that keeps nothing, as a console, and for topics and databases.
+
+    Of a folder they are in the order of its files. What JSON has no type for is a text, and so are dates by which
+    folders are named.
+    """
+    rows: list[dict[str, Any]] = []
     if isinstance(sink, MemorySink):
         return sink.rows()
     if isinstance(sink, Delta):
         from deltalake import DeltaTable
 
-        rows: list[dict[str, Any]] = pa.table(DeltaTable(str(sink.path)).to_pyarrow_table()).to_pylist()
-        return rows
-    return []
+        rows = pa.table(DeltaTable(str(sink.path)).to_pyarrow_table()).to_pylist()
+    elif isinstance(sink, Parquet | JsonLines) and "://" not in str(sink.path):
+        files = [file.path for file in sink.files()]
+        if isinstance(sink, JsonLines):
+            lines = (line for file in files for line in Path(file).read_text(encoding="utf-8").split("\n"))
+            rows = [json.loads(line) for line in lines if line]
+        elif files:
+            folder = dataset(files, partitioning="hive", partition_base_dir=str(sink.path))
+            rows = folder.to_table().to_pylist()
+    return rows
 
 
 def _ends(job: Job) -> list[SourceNode | SinkNode]:

@@ -244,7 +244,7 @@ class Harness:
         return state_rows(run.engine.built.steps[step], run.engine.state_folder, step, run.driver.commit)
 
     def output(self) -> dict[str, list[Row]]:
-        """Return all rows that each memory sink and Delta table shows; of other sinks none."""
+        """Return all rows that each memory sink, Delta table and local folder shows; of other sinks none."""
         return {node.name: shown(node.sink) for node in self._sinks()}
 
     def late(self, name: str) -> list[Row]:
