@@ -63,8 +63,9 @@ def _keeps_nothing(frame: DataFrame) -> bool:
     `current_timestamp()` and its like become literals when Spark optimises, and would stand still.
     """
     java: Any = frame._jdf.queryExecution()  # noqa: SLF001 - no public way
-    patterns: Any = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
-    if java.analyzed().containsPattern(patterns.CURRENT_LIKE()):
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - no public way
+    current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    if java.analyzed().containsPattern(current):
         return False
     return _WITHOUT_MEMORY.issuperset(_OPERATOR.findall(java.executedPlan().toString().strip()))
 
