@@ -190,7 +190,8 @@ class GlobalWindows(StepSpec):
     @property
     def _kept(self) -> str:
         if self.function is None and self.window.evicts_by is None:
-            return "one row of partials a key"
+            stays = "until the window is purged" if bounded(self.window) else "for ever"
+            return f"one row of partials a key, kept {stays}"
         return "rows kept until they are purged or evicted" if bounded(self.window) else "all rows kept for ever"
 
     @property

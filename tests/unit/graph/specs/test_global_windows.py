@@ -11,6 +11,7 @@ from penstock import Job, agg, count, hours, seconds
 from penstock.errors import DuplicateName, JobError, MissingSink, UnboundedWindow
 from penstock.evictors import KeepDelta, KeepLast, KeepNewest
 from penstock.graph.job import Stream
+from penstock.graph.steps import StepNode
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -57,8 +58,11 @@ def test_rows_that_nothing_bounds_are_refused(window: GlobalWindow) -> None:
 
 
 def test_aggregates_without_an_evictor_need_no_bound() -> None:
-    """Their state is one row of partials a key; with an evictor the rows are there again."""
-    windowed(GlobalWindow().trigger(EACH)).aggregate(n=agg.count())
+    """7.7: their state is one row of partials a key, which explain says; with an evictor the rows are there again."""
+    for trigger, stays in ((EACH, "for ever"), (Purging(EACH), "until the window is purged")):
+        node = windowed(GlobalWindow().trigger(trigger)).aggregate(n=agg.count())._node
+        assert isinstance(node, StepNode)
+        assert f"one row of partials a key, kept {stays};" in node.spec.words(node, "by k")
     with pytest.raises(UnboundedWindow):
         windowed(GlobalWindow().trigger(EACH).evict(KeepDelta("v", 1))).aggregate(n=agg.count())
 
