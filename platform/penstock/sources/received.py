@@ -6,7 +6,7 @@ it, from which the chain of blocks is followed (`receivers.block_log`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -128,7 +128,7 @@ class Encode:
             rows = pa.Table.from_batches([rows])
         if isinstance(rows, pa.Table):
             return self._of_arrow(rows)
-        listed = [rows] if isinstance(rows, Mapping) else list(rows)
+        listed: list[Any] = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, Mapping) else [rows]
         for row in listed:
             if not isinstance(row, Mapping):
                 raise TypeError(f"store takes rows as dicts or Arrow, not {type(row).__name__}")

@@ -198,10 +198,20 @@ def test_a_row_that_does_not_fit_is_a_bad_record_in_its_place() -> None:
     assert (bent["k"].to_pylist(), bent[ERROR].null_count) == ([1, None], 1)
 
 
-@pytest.mark.parametrize("rows", [[1], "ab", pa.table({"z": [1]})], ids=["no dicts", "a text", "another column"])
-def test_what_is_no_rows_is_an_error_of_the_receiver(rows: object) -> None:
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([1], "not int"),
+        ("ab", "not str"),
+        (5, "not int"),
+        (None, "not NoneType"),
+        (pa.table({"z": [1]}), "a column 'z'"),
+    ],
+    ids=["no dicts", "a text", "a number", "nothing", "another column"],
+)
+def test_what_is_no_rows_is_an_error_of_the_receiver(rows: object, words: str) -> None:
     """It is code that is wrong, and not a sender."""
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=words):
         Encode(SCHEMA)(rows)  # type: ignore[arg-type]
 
 
