@@ -18,7 +18,7 @@ from penstock.sources import MemorySource
 from penstock.state import State, idle
 from penstock.testing import Harness
 
-pytestmark = pytest.mark.sample(3, of="state functions")
+pytestmark = pytest.mark.sample(5, of="state functions")
 
 COUNTS = ["a1", "a2 b1", "a3 b2 c1", "a4 b3 c1", "a5 b3 c1", "a5 b3 c1"]
 """How often each word has come, after the words of WORDS."""
