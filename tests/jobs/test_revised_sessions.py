@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from penstock import Job, agg, seconds
+from penstock import Job, agg, count, seconds
+from penstock.quality import OnFail
 from penstock.sinks import Delta, MemorySink, Mode
 from penstock.sources import MemorySource
 from penstock.state import read
@@ -124,3 +125,26 @@ def test_no_step_behind_a_session_takes_it_for_late(tmp_path: Path) -> None:
             assert sorted((r["k"], r["n"]) for r in h.output()[f"of_{step}"]) == [("a", 1), ("b", 1), ("c", 1)]
             counts = h.commit().totals[f"window:{step}"]
             assert (counts["rows"], counts["counted"], counts["late"]) == (3, 3, 0)
+
+
+def test_a_check_lets_what_is_taken_back_pass(tmp_path: Path) -> None:
+    """2.6, 2.10, 11.1: else a row that `mostly` let pass would stay beside the one that replaces it, or be a double."""
+    job = Job("checked_sessions", partitions=1)
+    rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(0))
+    window = Session(seconds(10)).emit_on(count(1)).drop_late()
+    live = rows.key_by("k").window("s", window).aggregate(n=agg.count(), total=agg.sum("v"))
+    small = {"column": "total", "max_value": 100, "mostly": 0.5}
+    expectations = [
+        {"type": "expect_column_values_to_be_between", "kwargs": small},
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "k"}},
+    ]
+    checked = live.check("c", suite={"name": "s", "expectations": expectations}, on_fail=OnFail.DROP)
+    table = tmp_path / "table"
+    checked.write("newest", Delta(table, mode=Mode.UPSERT, keys=["k", "window_end"]))
+    with Harness(job, tmp_path / "root") as h:
+        h.batch({"rows": [row("a", 0, 500), row("b", 0)]})
+        assert newest(table) == [("a", 0, 10, "EARLY", 0, 1, 500), ("b", 0, 10, "EARLY", 0, 1, 1)]
+        h.batch({"rows": [row("a", 5, -450), row("b", -5)]})
+        assert newest(table) == [("a", 0, 15, "EARLY", 1, 2, 50), ("b", -5, 10, "EARLY", 1, 2, 2)]
+        assert h.commit().accounting["check:c"] == {"in": 4, "published": 4}
+        assert {(verdict["unit"], verdict["rows"]) for verdict in h.commit().verdicts} == {(10**7, 1), (15 * 10**6, 1)}

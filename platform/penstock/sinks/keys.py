@@ -12,7 +12,15 @@ from penstock.errors import ConfigError, SinkSchemaMismatch, SinkValueRefused
 from penstock.graph.policies import Pane
 from penstock.graph.windows import PANE
 
-__all__ = ["Mode", "checked_keys", "how_written", "refuse_missing_keys", "refuse_null_keys", "without_retracted"]
+__all__ = [
+    "Mode",
+    "checked_keys",
+    "how_written",
+    "refuse_missing_keys",
+    "refuse_null_keys",
+    "which_retracted",
+    "without_retracted",
+]
 
 
 class Mode(Enum):
@@ -52,6 +60,12 @@ def refuse_null_keys(keys: Sequence[str], rows: pa.Table, where: str) -> None:
 
 def without_retracted(rows: pa.Table) -> pa.Table:
     """Return the rows that windows emit, without those that take one back: they only delete the row of their keys."""
+    retracted = which_retracted(rows)
+    return rows if retracted is None else rows.filter(pc.invert(retracted))
+
+
+def which_retracted(rows: pa.Table) -> pa.ChunkedArray | None:
+    """Return which rows take one back, None for rows of no window that is emitted more than once."""
     if PANE not in rows.column_names or not pa.types.is_string(rows.schema.field(PANE).type):
-        return rows
-    return rows.filter(pc.invert(pc.fill_null(pc.equal(rows[PANE], Pane.RETRACTED.value), fill_value=False)))
+        return None
+    return pc.fill_null(pc.equal(rows[PANE], Pane.RETRACTED.value), fill_value=False)

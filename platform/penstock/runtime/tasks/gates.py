@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.operators.protocol import TIME
 from penstock.quality.compile import CompiledGate, fails_mask
 from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.transport import Item, receipt
+from penstock.sinks.keys import which_retracted, without_retracted
 from penstock.state.keys import Ints
 
 __all__ = ["RULES", "stage_checked"]
@@ -29,6 +31,7 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     """Yield one receipt with the measures of each unit, and the staged files.
 
     The unit is one closed window where the rows come from a window step, else the batch (SEMANTICS 11.1).
+    Rows that take another back pass without a judgement: the gate may have let the other pass, in a unit of more rows.
     """
     gate: CompiledGate = leaf.gate
     names = {column: name for name, column in leaf.judged.items()}
@@ -37,10 +40,17 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     if leaf.by_window:
         # The output of a window [s, e) has event time e - 1 (SEMANTICS 2.1).
         rows = rows.append_column(UNIT, pa.array(alive[TIME].to_numpy() + 1))
-    partial = gate.measure(rows, (UNIT,) if leaf.by_window else ())
+    partial = gate.measure(without_retracted(rows), (UNIT,) if leaf.by_window else ())
     yield receipt("measured", check=leaf.check, rows=rows.num_rows, partial=partial.to_json())
-    masks = fails_mask(rows, gate).to_numpy()
+    masks, retracted = fails_mask(rows, gate).to_numpy(), which_retracted(rows)
+    if retracted is not None:
+        masks = np.where(retracted.to_numpy(), 0, masks)
     if files.facts.apart:
+        if retracted is not None:  # a unit that goes as a whole goes without them
+            passes = rows.filter(retracted).select(leaf.staged)
+            yield from files.stage(passes, leaf.sinks, ordered=leaf.ordered, check=leaf.check)
+            judged = pc.invert(retracted)
+            rows, masks = rows.filter(judged), masks[judged.to_numpy()]
         yield from _stage_apart(rows, masks, leaf, files)
         return
     if not leaf.separate or not masks.any():

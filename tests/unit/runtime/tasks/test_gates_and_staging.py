@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.operators.protocol import TIME
 from penstock.quality.compile import compile_suite
+from penstock.quality.measure import Partial
 from penstock.quality.suite import load_suite
-from penstock.runtime.tasks.gates import UNIT, _stage_apart
+from penstock.runtime.tasks.gates import UNIT, _stage_apart, stage_checked
 from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import Outlet, TaskFiles
 from penstock.sinks.files.task_form import FOLDER, TaskForm
@@ -87,3 +89,39 @@ def test_what_a_person_said_to_drop_is_apart_by_window(masks: list[int], tmp_pat
 def test_no_rows_no_files(tmp_path: Path) -> None:
     """11.1: without a row there is nothing to stage."""
     assert staged([], tmp_path, apart=True) == []
+
+
+@pytest.mark.parametrize(("apart", "files"), [(False, [[12, 5], [99]]), (True, [[12], [5], [99]])])
+def test_what_is_taken_back_is_not_judged(tmp_path: Path, *, apart: bool, files: list[list[int]]) -> None:
+    """2.6, 2.10, 11.5: no verdict withholds it, nor who drops the unit of its window; it counts among the rows."""
+    gate = compile_suite(load_suite({"name": "s", "expectations": [STRICT]}, where="here"), {"v": "bigint"})
+    ((hidden, _),) = gate.row_columns()
+    leaf = SinkLeafSpec(
+        order=0,
+        sinks=("out",),
+        visible=("v", "_pane"),
+        check="c",
+        gate=gate,
+        judged={hidden: hidden},
+        by_window=True,
+        separate=True,
+    )
+    facts = SimpleNamespace(apart=apart, batch=7, epoch=1, run="ab", staging={"out": str(tmp_path)}, forms={})
+    rows = pa.table(
+        {
+            "v": [12, 5, 99],
+            "_pane": ["RETRACTED", "LATE", "LATE"],
+            TIME: [19, 19, 29],
+            hidden: pa.array([1, 0, 1], pa.int8()),
+        }
+    )
+    measured, *staged = [json.loads(item.body) for item in stage_checked(rows, leaf, TaskFiles(facts, 1, "0b0"))]
+    assert measured["rows"] == 3
+    assert [
+        (unit[UNIT], verdict.rows) for unit, verdict in gate.decide_units([Partial.from_json(measured["partial"])])
+    ] == [
+        (20, 1),
+        (30, 1),
+    ]
+    assert [pq.read_table(tmp_path / body["file"]["path"])["v"].to_pylist() for body in staged] == files
+    assert (staged[0]["file"]["fails"], staged[0]["file"]["unit"]) == ([], None)
