@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator over its operands: the sign, or `and`, `or`, `not`, `negative`, `is_null`, `div`, or a function."""
+    """An operator over its operands: the sign, `negative`, `positive`, `and`, `or`, `not`, `is_null`, or a function."""
 
     name: str
     of: tuple[Predicate, ...]
@@ -67,6 +67,8 @@ _COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=
 _WORDS = frozenset({"and", "or", "not", "in", "between", "is", "null", "true", "false", "like", "case", "cast", "div"})
 _FUNCTIONS = frozenset({"unix_micros", "unix_millis", "unix_seconds"})
 _COMMENT = re.compile("--|/[*]")
+_MOST_DIGITS = 38
+"""How many digits a decimal of Spark has at most."""
 _LANGUAGE = (
     "it may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, + - * / % div, and the functions "
     "unix_seconds, unix_millis and unix_micros"
@@ -90,7 +92,10 @@ def parse_predicate(text: object, what: str) -> Predicate:
 
 def parse_expression(text: str) -> Predicate:
     """Return an expression, whether it is true or false or has another value; raises ValueError for any other text."""
-    return _Parser(list(_tokens(text))).whole()
+    try:
+        return _Parser(list(_tokens(text))).whole()
+    except RecursionError:
+        raise ValueError("it has too many parentheses or signs within each other") from None
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -118,16 +123,16 @@ class _Parser:
         return made
 
     def either(self) -> Predicate:
-        made = self.both()
+        parts = [self.both()]
         while self.word("or"):
-            made = Call("or", (made, self.both()))
-        return made
+            parts.append(self.both())
+        return _halved("or", parts)
 
     def both(self) -> Predicate:
-        made = self.negated()
+        parts = [self.negated()]
         while self.word("and"):
-            made = Call("and", (made, self.negated()))
-        return made
+            parts.append(self.negated())
+        return _halved("and", parts)
 
     def negated(self) -> Predicate:
         return Call("not", (self.negated(),)) if self.word("not") else self.compared()
@@ -147,11 +152,11 @@ class _Parser:
             return _turned(Call("and", (Call(">=", (made, least)), Call("<=", (made, self.sum())))), turned=turned)
         if self.word("in"):
             self.need(self.sign("(") is not None, "(")
-            within: Predicate = Call("=", (made, self.sum()))
+            same = [Call("=", (made, self.sum()))]
             while self.sign(",") is not None:
-                within = Call("or", (within, Call("=", (made, self.sum()))))
+                same.append(Call("=", (made, self.sum())))
             self.need(self.sign(")") is not None, ")")
-            return _turned(within, turned=turned)
+            return _turned(_halved("or", same), turned=turned)
         self.need(not turned, "IN or BETWEEN")
         return made
 
@@ -168,13 +173,12 @@ class _Parser:
         return made
 
     def signed(self) -> Predicate:
-        if self.sign("-") is None:
-            self.sign("+")
+        sign = self.sign("-", "+")
+        if sign is None:
             return self.single()
-        made = self.signed()
-        if isinstance(made, Literal) and isinstance(made.value, int | float) and not isinstance(made.value, bool):
-            return Literal(-made.value)
-        return Call("negative", (made,))
+        if sign == "-" and self.at < len(self.tokens) and self.tokens[self.at].kind == "number":
+            return _number(f"-{self.next().text}")
+        return Call("negative" if sign == "-" else "positive", (self.signed(),))
 
     def single(self) -> Predicate:
         if self.sign("(") is not None:
@@ -184,7 +188,7 @@ class _Parser:
         token = self.next()
         match token.kind:
             case "number":
-                return Literal(float(token.text) if re.search("[.eE]", token.text) else int(token.text))
+                return _number(token.text)
             case "text":
                 return Literal(token.text[1:-1].replace("''", "'"))
             case "name" if token.text.lower() in ("null", "true", "false"):
@@ -230,6 +234,25 @@ class _Parser:
         if not there:
             after = f"after {self.tokens[self.at - 1].text!r}" if self.at else "at its beginning"
             raise ValueError(f"lacks {what} {after}")
+
+
+def _number(text: str) -> Literal:
+    """Return a number, of which the sign is a part: the least INT is no negative BIGINT, and decimals have one zero."""
+    if re.search("[eE]", text):
+        return Literal(float(text))
+    if "." not in text:
+        return Literal(int(text))
+    if len(text.strip("-")) > _MOST_DIGITS + 1:
+        raise ValueError(f"{text} has more digits than a decimal of Spark")
+    return Literal(float(text) + 0.0)
+
+
+def _halved(name: str, parts: Sequence[Predicate]) -> Predicate:
+    """Return a tree of AND or OR that is as flat as can be: Python neither follows nor sends one of 300 levels."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = (len(parts) + 1) // 2
+    return Call(name, (_halved(name, parts[:middle]), _halved(name, parts[middle:])))
 
 
 def _turned(made: Predicate, *, turned: bool) -> Predicate:

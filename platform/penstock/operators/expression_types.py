@@ -5,6 +5,7 @@ What is not certain is left to Spark: types that it would change, and numbers th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from math import isfinite
 
@@ -20,6 +21,11 @@ _KINDS = frozenset({*_INTEGERS, _DOUBLE, _TRUTH, _TEXT, _TIME})
 _FRACTION = pa.decimal128(1)
 """Stands for a literal such as 0.5, which is a decimal to Spark, and beside a double a double."""
 _LONG = 1 << 63
+_MOST_PARTS = 400
+_MOST_LEVELS = 50
+"""Python can send no tree of 300 levels to a task."""
+_SETTING = re.compile(r"\$\{|'")
+"""What Spark reads as its settings say: a variable, which it replaces within texts as well, and two quotes."""
 
 
 def expression_type(node: Predicate, columns: pa.Schema, names: Collection[str]) -> pa.DataType | None:
@@ -27,8 +33,21 @@ def expression_type(node: Predicate, columns: pa.Schema, names: Collection[str])
 
     `names` are those of the columns that are names to SQL as well, and nothing else.
     """
-    kind = _type_of(node, columns, names)
+    kind = _type_of(node, columns, names) if _is_small(node) else None
     return None if kind == _FRACTION else kind
+
+
+def _is_small(node: Predicate) -> bool:
+    """Return whether an expression is short and flat: Spark finds a value in a long IN by its hash."""
+    waiting, seen = [(node, 1)], 0
+    while waiting:
+        part, level = waiting.pop()
+        seen += 1
+        if seen > _MOST_PARTS or level > _MOST_LEVELS:
+            return False
+        if isinstance(part, Call):
+            waiting.extend((below, level + 1) for below in part.of)
+    return True
 
 
 def _type_of(node: Predicate, columns: pa.Schema, names: Collection[str]) -> pa.DataType | None:
@@ -53,7 +72,7 @@ def _of_literal(value: object) -> pa.DataType | None:
             return pa.int32() if -(1 << 31) <= value < 1 << 31 else pa.int64()
         case float() if isfinite(value):
             return _FRACTION
-        case str():
+        case str() if not _SETTING.search(value):
             return _TEXT
     return None
 
@@ -66,7 +85,7 @@ def _of_call(name: str, kinds: list[pa.DataType]) -> pa.DataType | None:
             return _TRUTH if set(kinds) == {_TRUTH} else None
         case "unix_micros" | "unix_millis" | "unix_seconds":
             return pa.int64() if kinds == [_TIME] else None
-        case "negative" | "+" | "-" | "*" | "%":
+        case "negative" | "positive" | "+" | "-" | "*" | "%":
             return max(kinds, key=_INTEGERS.index) if integers else _DOUBLE if doubles else None
         case "/":
             return _DOUBLE if integers or doubles else None

@@ -97,8 +97,8 @@ def _called(name: str, of: list[pa.Array]) -> pa.Array:
             return pc.invert(_truth(of[0]))
         case "is_null":
             return of[0].is_null()
-        case "negative":
-            return pc.negate_checked(of[0])
+        case "negative" | "positive":
+            return pc.negate_checked(of[0]) if name == "negative" else _number(name, of[0])
         case "unix_micros" | "unix_millis" | "unix_seconds":
             return _since_epoch(name, of[0])
         case "=" | "!=" | "<" | "<=" | ">" | ">=":
@@ -143,9 +143,7 @@ def _less(a: pa.Array, b: pa.Array) -> pa.Array:
 
 
 def _computed(name: str, a: pa.Array, b: pa.Array) -> pa.Array:
-    for value in (a, b):
-        if not (pa.types.is_integer(value.type) or pa.types.is_floating(value.type)):
-            raise TypeError(f"{name} is for integers and doubles, not for {value.type}")
+    a, b = (_number(name, value) for value in (a, b))
     floating = pa.types.is_floating(a.type) or pa.types.is_floating(b.type)
     if name == "div":
         if floating:
@@ -165,6 +163,12 @@ def _computed(name: str, a: pa.Array, b: pa.Array) -> pa.Array:
     left, right = (pc.if_else(known, value, pa.scalar(1, value.type)).to_numpy() for value in (a, b))
     with np.errstate(invalid="ignore"):  # infinity by a number is no number, in Java as well
         return pa.array(np.fmod(left, right), mask=~known.to_numpy(zero_copy_only=False))
+
+
+def _number(name: str, value: pa.Array) -> pa.Array:
+    if not (pa.types.is_integer(value.type) or pa.types.is_floating(value.type)):
+        raise TypeError(f"{name} is for integers and doubles, not for {value.type}")
+    return value
 
 
 def _since_epoch(name: str, times: pa.Array) -> pa.Array:

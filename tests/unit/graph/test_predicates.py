@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadExpression
-from penstock.graph.predicates import Call, Column, Literal, parse_predicate
+from penstock.graph.predicates import Call, Column, Literal, columns_of, parse_predicate
 
 V = Column(("v",))
 
@@ -27,6 +28,9 @@ V = Column(("v",))
         ("v NOT IN (1, 2)", Call("not", (Call("or", (Call("=", (V, Literal(1))), Call("=", (V, Literal(2))))),))),
         ("v BETWEEN 1 AND 2", Call("and", (Call(">=", (V, Literal(1))), Call("<=", (V, Literal(2)))))),
         ("v.total > 1e3", Call(">", (Column(("v", "total")), Literal(1000.0)))),
+        ("-2147483648", Literal(-(2**31))),
+        ("-(2147483648)", Call("negative", (Literal(2**31),))),
+        ("- + -5", Call("negative", (Call("positive", (Literal(-5),)),))),
         ("(a OR b) and true", Call("and", (Call("or", (Column(("a",)), Column(("b",)))), Literal(value=True)))),
     ],
 )
@@ -52,9 +56,24 @@ def test_predicates_are_parsed_by_the_precedence_of_sql(text: str, parsed: Any) 
         ("v > 1;", "';' is not understood"),
         ("v > 1 2", "'2' is not understood"),
         ("v > 'a", '"\'a" is not understood'),
+        (f"v > 0.{'1' * 39}", "more digits than a decimal of Spark"),
+        (f"{'(' * 500}v{')' * 500}", "too many parentheses or signs"),
     ],
 )
 def test_anything_else_is_refused_by_name(text: Any, match: str) -> None:
     """4.3: what no task can evaluate is refused where it is written."""
     with pytest.raises(BadExpression, match=match):
         parse_predicate(text, "keep=")
+
+
+def test_a_decimal_has_no_negative_zero() -> None:
+    """A double has one: Spark reads `-0e0` as a double, `-0.0` as a decimal."""
+    assert [str(parse_predicate(text, "keep=").value) for text in ("-0.0", "-0e0")] == ["0.0", "-0.0"]
+
+
+def test_a_long_list_is_a_flat_tree() -> None:
+    """Python follows no tree of as many levels as a list may have items, and pickles none for a task."""
+    for text in (f"v IN ({', '.join(map(str, range(5_000)))})", " AND ".join(f"v <> {n}" for n in range(5_000))):
+        parsed = parse_predicate(text, "keep=")
+        assert len(list(columns_of(parsed))) == 5_000
+        assert pickle.loads(pickle.dumps(parsed)) == parsed

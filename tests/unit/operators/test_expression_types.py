@@ -33,14 +33,15 @@ COLUMNS = pa.schema(
         ("m", pa.decimal128(9, 2)),
     ]
 )
-LEAVES = [*COLUMNS.names, "1", "-3", "7", "2147483648", "0.5", "1.5e3", "'b'", "true", "NULL"]
+NUMBERS = ["1", "-3", "7", "2147483648", "-2147483648", "0.5", "-0.0", "-0e0", "1.5e3"]
+LEAVES = [*COLUMNS.names, *NUMBERS, "'b'", "true", "NULL"]
 SIGNS = ("+", "-", "*", "/", "%", "div", "=", "<", "<=", ">", ">=", "!=", "AND", "OR")
 
 
 def combined(of: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Return expressions over expressions."""
     pairs = st.tuples(of, st.sampled_from(SIGNS), of).map(lambda made: f"({made[0]} {made[1]} {made[2]})")
-    alone = st.tuples(st.sampled_from(("NOT ", "-", "unix_seconds", "unix_millis", "unix_micros")), of)
+    alone = st.tuples(st.sampled_from(("NOT ", "-", "+", "unix_seconds", "unix_millis", "unix_micros")), of)
     # A blank after the sign: two signs are a comment.
     return pairs | alone.map(lambda made: f"({made[0]} ({made[1]}))") | of.map(lambda made: f"({made} IS NULL)")
 
@@ -127,6 +128,13 @@ def test_types_and_values_are_those_of_spark(spark: SparkSession, rows: pa.Table
         "(n + 1) IS NULL AND s",
         "s.t = 1",
         "x div 2",
+        "+s = 'a'",
+        "+t",
+        "+b",
+        "s = '${system:user.name}'",
+        "s = 'it''s'",
+        f"n IN ({', '.join(map(str, range(1_000)))})",
+        f"{'n + ' * 300}n",
         "n AND b",
     ],
 )

@@ -71,6 +71,7 @@ PLAIN: dict[str, Callable[[Stream], Any]] = {
 }
 NOT_PLAIN: dict[str, Callable[[Stream], Any]] = {
     "a function of SQL": lambda s: sink(s.filter("length(user) > 1")),
+    "a long list": lambda s: sink(s.filter(f"n IN ({', '.join(map(str, range(1_000)))})")),
     "a filter over decimals": lambda s: sink(s.filter("m > 0")),
     "a filter that is no boolean": lambda s: sink(s.filter("n + 1")),
     "a new column of other letters": lambda s: sink(s.with_columns(N="n + 1")),
@@ -196,7 +197,11 @@ def through_sql(stream: Stream) -> Stream:
     return stream.filter("length('a') = 1")
 
 
-COMPUTED = ("n > 1 AND NOT (x = 0.0 OR user IS NULL) OR unix_seconds(t) > 11", "n * 2 % 5 - unix_millis(t) div 1000")
+LISTED = ", ".join(map(str, range(50, 130)))
+COMPUTED = (
+    f"n > 1 AND NOT (x = 0.0 OR user IS NULL) OR unix_seconds(t) > 11 AND n NOT IN ({LISTED})",
+    "n * 2 % 5 - unix_millis(t) div 1000",
+)
 
 
 def computed(stream: Stream) -> Stream:
