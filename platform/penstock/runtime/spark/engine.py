@@ -55,17 +55,22 @@ __all__ = ["SparkEngine"]
 _OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
 _WITHOUT_MEMORY = frozenset({"Filter", "MapInArrow", "Project", "Range", "Union"})
 """Operators of Spark that compute their rows again in each run of a plan."""
+_OF_TODAY = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark reads as a time, wherever they stand in a plan."""
 
 
 def _keeps_nothing(frame: DataFrame) -> bool:
     """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once.
 
-    `current_timestamp()` and its like become literals when Spark optimises, and would stand still.
+    `current_timestamp()` and its like become literals when Spark optimises, and would stand still; so does
+    `CAST('now' AS TIMESTAMP)`, which no pattern tells.
     """
     java: Any = frame._jdf.queryExecution()  # noqa: SLF001 - no public way
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - no public way
     current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    if java.analyzed().containsPattern(current):
+    # By itself a tree names 25 columns of each operator.
+    whole = java.analyzed().treeString(True, False, 2**31 - 1, False, False)  # noqa: FBT003 - Scala's signature
+    if java.analyzed().containsPattern(current) or _OF_TODAY.search(whole):
         return False
     return _WITHOUT_MEMORY.issuperset(_OPERATOR.findall(java.executedPlan().toString().strip()))
 
