@@ -202,9 +202,9 @@ class PaneStep(WholeRowsStep):
         touched[grouping.ids[:n]] = True
         had, held = state.lookup(KEYS, integers(keys, HASH), keys, schema=self.kept)
         counts = column_array(held, COUNT).fill_null(0).to_numpy()
-        batch = PaneBatch(
-            self.plan, self.length, self.slide, ids=grouping.ids[:n], counts=counts, held=panes_of(held, PANES, touched)
-        )
+        dated = had & (changed is TtlChange.NEW)
+        panes = panes_of(held, PANES, touched | dated)  # all that is written again
+        batch = PaneBatch(self.plan, self.length, self.slide, ids=grouping.ids[:n], counts=counts, held=panes)
         batch.reduce({name: column_array(rows, column) for column, _, name in self.side.inputs}, facts)
         for windows in batch.windows():
             named = [keys[name].take(pa.array(windows.keys)) for name in self.keys.names]
@@ -227,7 +227,6 @@ class PaneStep(WholeRowsStep):
         # Null without a TTL, so that one that comes later finds the keys that have no entry.
         now = NONE if self.idle is None else facts.time
         entered = had & (seen != NONE)
-        dated = had & (changed is TtlChange.NEW)
         change = self._change(batch, keys, touched | dated, over, entered, looked_at, np.where(touched, now, seen))
         after = yield replace(change, facts=facts_of_ttl(state, self.idle)) if change.append else change
         assert after is not None

@@ -74,3 +74,15 @@ def test_names_of_the_state_are_taken(tmp_path: Path) -> None:
     keys = pa.schema([("_Count", pa.string())])
     with pytest.raises(JobError, match="_Count"):
         TupleDisk(TupleWindow(count(3), unbounded=True), tmp_path, aggregates=COUNTS, keys=keys)
+
+
+def test_a_ttl_that_is_new_leaves_the_rows_of_keys_as_they_are(tmp_path: Path) -> None:
+    """5.1, 5.7: the batch that dates keys without rows of its own keeps what their next window needs."""
+    disk = TupleDisk(TupleWindow(count(3), count(2), unbounded=True), tmp_path, aggregates=COUNTS)
+    disk.batch([rows(1, 2, 3)], time=1)
+    changed = TupleDisk(TupleWindow(count(3), count(2), ttl=micros(10)), tmp_path, aggregates=COUNTS)
+    changed.refs, changed.batches = disk.refs, disk.batches
+    kept = changed.shown().drop_columns(["_seen"])
+    changed.batch([[]], time=2)
+    assert changed.shown().drop_columns(["_seen"]) == kept
+    assert [row["n"] for row in changed.batch([rows(4, first=4)], time=3).rows] == [3]
