@@ -37,16 +37,26 @@ class TtlChange(Enum):
 
 def changed_ttl(state: StateView, idle: int | None) -> TtlChange:
     """Return how a TTL in microseconds differs from that of the state."""
-    # Older versions have not written it. Where there are entries there was one.
-    was = state.facts.get(TTL, END_OF_TIME if state.manifest.chain(IDLE) else None)
+    was = _ttl_of(state)
     if idle is None or (was is not None and was <= idle):
         return TtlChange.NONE
     return TtlChange.NEW if was is None else TtlChange.SHORTER
 
 
-def facts_of_ttl(state: StateView, idle: int | None) -> Mapping[str, Any] | None:
-    """Return the facts of the state with this TTL; None where they have it."""
-    return None if state.facts.get(TTL) == idle else {**state.facts, TTL: idle}
+def facts_of_ttl(state: StateView, idle: int | None, *, writes: bool) -> Mapping[str, Any] | None:
+    """Return the facts of the state with this TTL; None where they have it, or where the batch writes nothing else.
+
+    That there is none is written in any case. Rows date no key from then on, and whether another key of the partition
+    had rows meanwhile may not tell what a TTL that comes later does.
+    """
+    if _ttl_of(state) == idle or not (writes or idle is None):
+        return None
+    return {**state.facts, TTL: idle}
+
+
+def _ttl_of(state: StateView) -> Any:
+    # Older versions have not written it. Where there are entries there was one.
+    return state.facts.get(TTL, END_OF_TIME if state.manifest.chain(IDLE) else None)
 
 
 class KeyLedger:

@@ -228,7 +228,7 @@ class PaneStep(WholeRowsStep):
         now = NONE if self.idle is None else facts.time
         entered = had & (seen != NONE)
         change = self._change(batch, keys, touched | dated, over, entered, looked_at, np.where(touched, now, seen))
-        after = yield replace(change, facts=facts_of_ttl(state, self.idle)) if change.append else change
+        after = yield replace(change, facts=facts_of_ttl(state, self.idle, writes=bool(change.append)))
         assert after is not None
         yield Due(None, None if self.idle is None else after.first_group(IDLE))
 

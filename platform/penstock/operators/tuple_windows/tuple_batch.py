@@ -306,7 +306,7 @@ class TupleBatch:
         append |= self.ledger.written(self._last_ends())
         floors |= self.ledger.floors
         kept = {part: rows for part, rows in append.items() if rows.num_rows}
-        facts = facts_of_ttl(self.state, self.layout.idle) if kept else None
+        facts = facts_of_ttl(self.state, self.layout.idle, writes=bool(kept))
         if self.layout.slide is not None and self.due and (self.rows.num_rows or self.new.num_rows):
             facts = {**(self.state.facts if facts is None else facts), CLOSED: self.end}
         for rows in replaced.values():

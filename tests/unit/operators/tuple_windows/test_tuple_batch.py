@@ -10,6 +10,7 @@ from tuple_disk import TupleDisk, rows
 
 from penstock import agg, count, micros
 from penstock.graph.specs.tuple_windows import Time, TupleWindow
+from penstock.operators.tuple_windows import pane_step, tuple_batch
 from penstock.time.clock import END_OF_TIME
 
 
@@ -89,11 +90,14 @@ CHANGING = [
 ]
 
 
-def with_ttl(ttl: int | None, root: Path, case: tuple[Any, Time, Any], after: TupleDisk | None = None) -> TupleDisk:
+def with_ttl(
+    ttl: int | None, root: Path, case: tuple[Any, Time, Any], after: TupleDisk | None = None, *, partitions: int = 1
+) -> TupleDisk:
     """Return a step with a TTL in microseconds, None for none; `after` is what ran before it."""
     slide, time, aggregates = case
     bound: dict[str, Any] = {"unbounded": True} if ttl is None else {"ttl": micros(ttl)}
-    step = TupleDisk(TupleWindow(count(3), slide, time=time, **bound), root, aggregates=aggregates)
+    window = TupleWindow(count(3), slide, time=time, **bound)
+    step = TupleDisk(window, root, aggregates=aggregates, partitions=partitions)
     if after is not None:
         step.refs, step.batches = after.refs, after.batches
     return step
@@ -117,14 +121,18 @@ def test_another_ttl_holds_at_once(tmp_path: Path, slide: Any, time: Time, aggre
 
 
 @pytest.mark.parametrize(("slide", "time", "aggregates"), CHANGING)
+@pytest.mark.parametrize("older", [False, True], ids=["this version", "a state of the version before"])
 def test_a_ttl_that_comes_back_knows_nothing_of_what_came_meanwhile(
-    tmp_path: Path, slide: Any, time: Time, aggregates: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slide: Any, time: Time, aggregates: Any, *, older: bool
 ) -> None:
     """5.7: rows that came without one do not date their key."""
     case = (slide, time, aggregates)
     step = with_ttl(5, tmp_path, case)
     mark = 30 if time is Time.EVENT else None
-    step.batch([rows(1)], time=1, watermark=mark)
+    with monkeypatch.context() as before:
+        for module in (pane_step, tuple_batch) if older else ():
+            before.setattr(module, "facts_of_ttl", lambda *_, **__: None)
+        step.batch([rows(1)], time=1, watermark=mark)
     step = with_ttl(None, tmp_path, case, step)
     step.batch([rows(31, 32)], time=20, watermark=mark)
     step.batch([[]], time=28, watermark=None if mark is None else 40)
@@ -132,3 +140,25 @@ def test_a_ttl_that_comes_back_knows_nothing_of_what_came_meanwhile(
     for moment in (30, 35, 36):
         step.batch([[]], time=moment, watermark=None if mark is None else 40)
         assert (step.shown().num_rows == 0) == (moment == 36)
+
+
+@pytest.mark.parametrize(("slide", "time", "aggregates"), CHANGING)
+def test_what_a_ttl_that_comes_back_forgets_depends_on_no_partition(
+    tmp_path: Path, slide: Any, time: Time, aggregates: Any
+) -> None:
+    """1.6, 5.7: keys without rows meanwhile are held as long, whichever keys they share a partition with."""
+    case, held = (slide, time, aggregates), []
+    first, mark = (0, 30) if time is Time.EVENT else (None, None)
+    for partitions in (1, 8):
+        folder = tmp_path / str(partitions)
+        folder.mkdir()
+        step = with_ttl(5, folder, case, partitions=partitions)
+        step.batch([[{**rows(1)[0], "k": key} for key in "abcdef"]], time=1, watermark=first)
+        step.batch([[]], time=1, watermark=mark)
+        step = with_ttl(None, folder, case, step, partitions=partitions)
+        step.batch([[{**rows(31)[0], "k": "a"}]], time=2, watermark=mark)
+        step = with_ttl(5, folder, case, step, partitions=partitions)
+        step.batch([[]], time=8, watermark=mark)
+        held.append(sorted(step.shown()["k"].to_pylist()))
+    assert held[0] == held[1]
+    assert {*held[0]} == {*"abcdef"}
