@@ -102,11 +102,12 @@ class PostgresPublisher(Publisher):
             shape = self._shape(rows.schema)
             columns = {column.name: column for column in shape.columns}
             refuse_null_keys(self._keys, rows, self._where)
-            if self._takes_back(rows):
+            deletes = self._takes_back(rows)
+            if deletes:
                 refuse_undeletable(self._connected(), self._table, shape, self._where)
             for name in rows.column_names:
                 refuse_unfit(name, rows[name], columns[name])
-            if shape.judges:
+            if shape.judges or (deletes and shape.referenced):
                 self._try(rows, shape)
             self._connected().rollback()
 

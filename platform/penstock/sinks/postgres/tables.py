@@ -49,7 +49,8 @@ _RULES = """
 SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = %(t)s AND contype IN ('c', 'f', 'x'))
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(t)s AND NOT tgisinternal)
     OR (SELECT relkind = 'p' OR relrowsecurity FROM pg_class WHERE oid = %(t)s)
-    OR (SELECT count(*) FROM pg_index WHERE indrelid = %(t)s AND (indisunique OR indexprs IS NOT NULL)) > %(known)s
+    OR (SELECT count(*) FROM pg_index WHERE indrelid = %(t)s AND (indisunique OR indexprs IS NOT NULL)) > %(known)s,
+    EXISTS (SELECT FROM pg_constraint WHERE confrelid = %(t)s AND contype = 'f')
 """
 
 
@@ -83,6 +84,8 @@ class TableShape:
     unique: tuple[frozenset[str], ...]
     judges: bool
     """It has a rule that looks at values, beside types, NOT NULL and the uniqueness of the keys."""
+    referenced: bool
+    """Rows of a table have foreign keys to its rows, and may forbid to delete these."""
 
 
 def look(connection: psycopg.Connection[Any], table: TableName, keys: Sequence[str]) -> TableShape | None:
@@ -94,10 +97,13 @@ def look(connection: psycopg.Connection[Any], table: TableName, keys: Sequence[s
     rows = connection.execute(_COLUMNS, [oid]).fetchall()
     columns = (Column(name=n, type=t, not_null=nn, filled=f, computed=c) for n, t, nn, f, c in rows)
     unique = tuple(frozenset(names) for (names,) in connection.execute(_UNIQUE, [oid]) if names)
-    judges = connection.execute(_RULES, {"t": oid, "known": unique.count(frozenset(keys)) if keys else 0}).fetchone()
+    rules = connection.execute(_RULES, {"t": oid, "known": unique.count(frozenset(keys)) if keys else 0}).fetchone()
     assert kind is not None
-    assert judges is not None
-    return TableShape(oid=oid, kind=kind[0], columns=tuple(columns), unique=unique, judges=bool(judges[0]))
+    assert rules is not None
+    judges, referenced = map(bool, rules)
+    return TableShape(
+        oid=oid, kind=kind[0], columns=tuple(columns), unique=unique, judges=judges, referenced=referenced
+    )
 
 
 def refuse_unmakeable(schema: pa.Schema, keys: Sequence[str], where: str) -> None:

@@ -256,6 +256,20 @@ def test_a_sink_that_appends_keeps_what_is_taken_back(postgres: Any, tmp_path: P
     assert writing.rows("_pane") == [("EARLY",), ("RETRACTED",)]
 
 
+@pytest.mark.parametrize("deferred", ["", " DEFERRABLE INITIALLY DEFERRED"], ids=["at once", "deferred"])
+def test_a_row_that_others_refer_to_is_not_taken_back(postgres: Any, tmp_path: Path, deferred: str) -> None:
+    """9.6: the server refuses to delete it, before the Commit: after it the batch could only be skipped."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k", "e"])
+    writing.publish(0, panes((1, 10, "EARLY"), (2, 10, "EARLY")))
+    others = postgres.new_name()
+    postgres.ask(f"CREATE TABLE {others} (k bigint, e bigint, FOREIGN KEY (k, e) REFERENCES {writing.table}{deferred})")
+    postgres.ask(f"INSERT INTO {others} VALUES (1, 10)")  # noqa: S608 - names of ours
+    writing.publish(1, panes((2, 10, "RETRACTED"), (1, 10, "LATE")))
+    with pytest.raises(SinkValueRefused, match="foreign key"):
+        writing.publish(2, panes((1, 10, "RETRACTED"), (1, 15, "LATE")))
+    assert writing.rows() == [(1, 10, "LATE")]
+
+
 @pytest.mark.fault("F01", "F58")
 @pytest.mark.parametrize("when", ["after COPY", "before the commit", "after the commit"])
 def test_rows_are_deleted_with_the_batch_or_not_at_all(
