@@ -173,7 +173,7 @@ def test_a_step_says_what_holds_its_watermark_back():
     holder = Holder(source="orders", watermark=4, partition=part, limit=None)
     mark = StepMark(name="hourly", watermark=4, due=6, held_by=holder)
     (step,) = view(batch(0), status={"watermarks": {"hourly": 4}, "marks": (mark,)}).steps
-    assert step.waits_for == "orders 1: nothing new, since 1970-01-01T00:00:00Z"
+    assert step.waits_for == "orders 1: nothing new, since 1970-01-01 00:00:00Z"
 
 
 def test_the_history_leaves_out_records_that_changed_nothing_one_sees():

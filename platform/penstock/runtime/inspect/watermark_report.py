@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from penstock.checkpoint.log.batch_report import moment
+from penstock.checkpoint.log.batch_report import moment, shown_moment
 from penstock.checkpoint.log.entries import Commit, PartitionProgress, SourceProgress
 from penstock.runtime.driver.watermarks import source_watermark
 
@@ -96,7 +96,7 @@ class StepMark:
             return None
         if holder.partition is None:
             return f"{holder.source}, which has no partition yet"
-        since = moment(holder.partition.since)
+        since = shown_moment(holder.partition.since)
         limit = f", limited by {holder.limit}" if holder.limit is not None else ""
         return f"{holder.source} {holder.partition.name}: {holder.partition.reading.value}, since {since}{limit}"
 

@@ -46,7 +46,7 @@ def test_a_step_waits_for_the_slowest_partition_of_its_slowest_source() -> None:
     assert held == {"w": ("a", "1", 390), "x": ("b", "0", 890)}
     assert [(source.name, source.watermark) for source in sources] == [("a", 390), ("b", 890)]
     assert [(part.name, part.watermark) for part in sources[0].partitions] == [("1", 390), ("0", 490)]
-    assert steps[0].waits_for == "a 1: nothing new, since 1970-01-01T00:01:39.999993Z"
+    assert steps[0].waits_for == "a 1: nothing new, since 1970-01-01 00:01:39Z"
 
 
 @pytest.mark.parametrize(

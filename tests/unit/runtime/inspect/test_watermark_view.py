@@ -70,7 +70,7 @@ def test_the_partition_that_holds_a_watermark_back_is_named(project: Path) -> No
     """Which source and partition, since when, idle or limited; times as people read them."""
     text = penstock(project, "status", "orders", "--watermarks")
     (step,) = [line for line in text.splitlines() if line.lstrip().startswith("minutely")]
-    assert "orders 1: limited: it has rows that the newest batch left, since 1970-01-01T00:01:10" in step
+    assert "orders 1: limited: it has rows that the newest batch left, since 1970-01-01 00:01:10" in step
     assert "limited by max_rate" in step
     parts = {line.split()[1]: line for line in text.splitlines() if line.lstrip().startswith("orders")}
     assert "idle: holds nothing back" in parts["2"]
