@@ -211,11 +211,16 @@ def _held(step: str, opened: Sequence[StateReader], most: int | None = None) -> 
     """Return what a step holds; rows that wait are counted where their files have `most` rows at most."""
     # A side without entries has no row that waits.
     sides = [(reader, SIDES[n]) for reader in opened for n, name in enumerate(WAITING) if reader.manifest.chain(name)]
-    entries = sum(run.rows for reader in opened for name in WAITING for run in reader.manifest.chain(name))
-    rows = sum(reader.manifest.rows for reader in opened) - entries
+    rows = sum(_shown(reader) for reader in opened)
     if most is not None and sum(run.rows for reader, side in sides for run in reader.manifest.chain(side)) > most:
         return HeldRows(step=step, rows=rows, waiting=None)
     return HeldRows(step=step, rows=rows, waiting=sum(_unmatched(reader, side) for reader, side in sides))
+
+
+def _shown(reader: StateReader) -> int:
+    """Return how many rows the files have of parts with a table; one without a table only repeats their keys."""
+    shown = (name for name, part in reader.facts[PARTS].items() if part.get("table") is not None)
+    return sum(run.rows for name in shown for run in reader.manifest.chain(name))
 
 
 def _unmatched(reader: StateReader, side: str) -> int:

@@ -22,6 +22,7 @@ from penstock.operators.windows.slices import slice_starts
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.inspect.open_windows import HeldRows, held_rows, largest_windows, open_windows, what_waits
 from penstock.windows import Session, drop_late
+from tests.support.as_of_disk import AsOfDisk
 from tests.support.join_disk import JoinDisk
 from tests.support.session_disk import SessionDisk
 from tests.support.slice_disk import SliceDisk
@@ -74,6 +75,17 @@ def test_rows_that_wait_for_a_match_are_counted_apart(tmp_path: Path) -> None:
             if len(counts) == 1:
                 assert [(of.step, of.rows) for of in held] == [("j", 6)]
         assert counts == waiting
+
+
+def test_what_repeats_the_keys_of_rows_is_not_counted(tmp_path: Path) -> None:
+    """Deadlines are no rows that a step holds: as many as `penstock state` shows (issue 20.8)."""
+    disk = AsOfDisk(tmp_path, within=1_000)
+    disk.batch([], [{"k": float(key), "t": 20, "y": key} for key in range(4)], late=0, close=0)
+    disk.batch([], [], late=200, close=200)  # the rows become the newest of their keys, each with a deadline
+    (ref,) = disk.refs
+    assert ref is not None
+    (held,) = held_rows(LocalFolder(tmp_path), Commit.model_construct(state={"s": {"0": ManifestRef(**ref)}}))
+    assert (held.rows, len(disk.held()), disk.rows_in("deadlines")) == (4, 4, 4)
 
 
 def test_a_page_looks_at_windows_where_there_are_few(tmp_path: Path) -> None:
