@@ -102,7 +102,7 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
     if status.epoch is not None:
         yield "epoch", str(status.epoch)
     if status.last is not None:
-        yield from _last_batch(status.last, status.record)
+        yield from _last_batch(status.last, status.ms)
         yield from _totals(status.totals)
         if status.goes_on_from != status.last.batch:
             target = "nothing" if status.goes_on_from is None else f"batch {status.goes_on_from}"
@@ -132,9 +132,9 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
             yield "do", str(status.error["remedy"])
 
 
-def _last_batch(last: BatchReport, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _last_batch(last: BatchReport, ms: float | None) -> Iterator[tuple[str, str]]:
     yield "last batch", f"{last.batch} at {shown_moment(last.time)}"
-    cost = f", {record['ms']:,.0f} ms" if record.get("ms") is not None else ""
+    cost = f", {ms:,.0f} ms" if ms is not None else ""
     yield "rows", f"{last.rows:,} read, {_by_name(last.output)} out, {_by_name(last.late)} late{cost}"
     if last.verdicts:
         yield "verdicts", ", ".join(f"{n:,} {what}" for what, n in last.verdicts.items())

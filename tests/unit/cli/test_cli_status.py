@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.checkpoint.log.batch_report import Totals
+from penstock.checkpoint.log.batch_report import BatchReport, Totals
 from penstock.cli.status import _status_rows, _totals
 from penstock.receivers.supervisor import ReceiverState, State
 from penstock.runtime.inspect.job_status import JobState, JobStatus
@@ -39,3 +39,14 @@ def test_rows_that_were_requeued_have_a_line() -> None:
         "1,200 rows of quarantines, of which 3 failed again"
     )
     assert "requeued" not in dict(_totals(Totals(**counts)))
+
+
+def test_the_time_is_that_of_the_batch_shown() -> None:
+    """A driver that was killed between commit and publication has noted that of the batch before."""
+    last = BatchReport(
+        batch=9, time=0, read={}, output={}, held={}, late={}, verdicts={}, watermarks={}, staged=0, fetched=0, due=None
+    )
+    for noted, said in ((9, True), (8, False)):
+        shown = JobStatus(job="orders", state=JobState.DIED, last=last, record={"last": {"batch": noted}, "ms": 540.4})
+        assert dict(_status_rows(shown))["rows"].endswith(", 540 ms") is said
+        assert shown.to_json()["ms"] == (540.4 if said else None)

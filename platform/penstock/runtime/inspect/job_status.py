@@ -161,6 +161,13 @@ class JobStatus:
     load: LoadReport = field(default_factory=LoadReport)
     marks: tuple[StepMark, ...] = ()
 
+    @property
+    def ms(self) -> float | None:
+        """Return the milliseconds that the batch `last` took, None where the driver has not noted them."""
+        # One that was killed after a commit has noted those of the batch before.
+        noted = self.record.get("last") or {}
+        return self.record.get("ms") if self.last is not None and noted.get("batch") == self.last.batch else None
+
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON values."""
         return {
@@ -176,7 +183,7 @@ class JobStatus:
             "watermark": {step: moment(mark) for step, mark in self.watermarks.items()},
             "waits_for": {mark.name: mark.waits_for for mark in self.marks},
             "totals": None if self.totals is None else asdict(self.totals),
-            "ms": self.record.get("ms"),
+            "ms": self.ms,
             "rows_per_second": self.record.get("rows_per_second"),
             "rows_left": self.record.get("left"),
             "limits": self.record.get("limits"),
