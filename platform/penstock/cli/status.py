@@ -155,6 +155,12 @@ def _totals(totals: Totals | None) -> Iterator[tuple[str, str]]:
 
 def _limits(limits: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Say what the newest batch could read, and which rule left rows that waited."""
+    from penstock.cli.limit_options import limits_in_words
+    from penstock.rates.limits import Limits
+
+    hard = Limits(**{name: limits[name] for name in Limits.model_fields if name in limits})
+    if hard.set_limits():
+        yield "limits", limits_in_words(hard)
     if limits.get("rate") is not None:
         yield "rate", f"{limits['rate']:,.0f} rows a second, by what batches cost"
     if bound := limits.get("bound"):

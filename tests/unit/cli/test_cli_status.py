@@ -50,3 +50,13 @@ def test_the_time_is_that_of_the_batch_shown() -> None:
         shown = JobStatus(job="orders", state=JobState.DIED, last=last, record={"last": {"batch": noted}, "ms": 540.4})
         assert dict(_status_rows(shown))["rows"].endswith(", 540 ms") is said
         assert shown.to_json()["ms"] == (540.4 if said else None)
+
+
+def test_limits_in_force_have_a_line() -> None:
+    """Those that the Offsets of the newest batch record, before the rule that left rows (SEMANTICS 8)."""
+    record = {"limits": {"rows": 2_000, "max_rate": 50, "rate": 100.0, "bound": {"orders": "rows"}}}
+    lines = dict(_status_rows(JobStatus(job="orders", state=JobState.RUNNING, record=record)))
+    assert lines["limits"] == "at most 2,000 rows a batch and source, at most 50 rows a second and source"
+    assert lines["rate"] == "100 rows a second, by what batches cost"
+    assert lines["limited"] == "orders by rows"
+    assert "limits" not in dict(_status_rows(JobStatus(job="orders", state=JobState.RUNNING)))
