@@ -34,9 +34,10 @@ class SourceEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEnd:
-    """One sink: the newest batch that it is known to show, its rows of the newest batch, and its table, if it has one.
+    """One sink: the newest batch that it is known to show, its rows of the newest batch, and the path of its Delta table.
 
-    `held` are the rows of the newest batch that a gate has held back.
+    `held` are the rows of the newest batch that a gate has held back. `table` is empty for a sink of another kind, and
+    None where no driver has noted its tables.
     """
 
     name: str
@@ -56,7 +57,6 @@ def sources_of(commit: Commit | None, left: object) -> tuple[SourceEnd, ...]:
 
 def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object) -> tuple[SinkEnd, ...]:
     """Return the sinks of the Commit in force; `tables` is what the driver's record says of where they write."""
-    paths = tables if isinstance(tables, Mapping) else {}
     if commit is None:
         return ()
     return tuple(
@@ -65,7 +65,7 @@ def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object
             batch=published.get(name),
             rows=sum(file.rows for file in commit.staged.get(name, ())),
             held=sum(file.rows for file in commit.held.get(name, ())),
-            table=path if isinstance(path := paths.get(name), str) else None,
+            table=path if isinstance(tables, Mapping) and isinstance(path := tables.get(name, ""), str) else None,
         )
         for name in dict.fromkeys([*commit.staged, *commit.held, *published])
     )
