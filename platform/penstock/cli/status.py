@@ -136,6 +136,8 @@ def _last_batch(last: BatchReport, ms: float | None) -> Iterator[tuple[str, str]
     yield "last batch", f"{last.batch} at {shown_moment(last.time)}"
     cost = f", {ms:,.0f} ms" if ms is not None else ""
     yield "rows", f"{last.rows:,} read, {_by_name(last.output)} out, {_by_name(last.late)} late{cost}"
+    if last.load.get("waiting"):
+        yield "waiting", f"{last.load['waiting']:,.0f} rows of live sources, as the last batch was planned"
     if last.verdicts:
         yield "verdicts", ", ".join(f"{n:,} {what}" for what, n in last.verdicts.items())
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.checkpoint.log.batch_report import BatchReport, Totals
 from penstock.cli.status import _status_rows, _totals
 from penstock.receivers.supervisor import ReceiverState, State
 from penstock.runtime.inspect.job_status import JobState, JobStatus
 from penstock.runtime.process.heartbeat import DriverStatus
 from penstock.time.clock import SystemClock
+
+
+def report(*, batch: int = 0, load: Mapping[str, float] | None = None) -> BatchReport:
+    return BatchReport(
+        batch=batch, time=0, read={}, output={}, held={}, late={}, verdicts={}, watermarks={}, staged=0, fetched=0,
+        due=None, load=load or {},
+    )  # fmt: skip
 
 
 def test_each_receiver_has_a_line() -> None:
@@ -43,9 +52,7 @@ def test_rows_that_were_requeued_have_a_line() -> None:
 
 def test_the_time_is_that_of_the_batch_shown() -> None:
     """A driver that was killed between commit and publication has noted that of the batch before."""
-    last = BatchReport(
-        batch=9, time=0, read={}, output={}, held={}, late={}, verdicts={}, watermarks={}, staged=0, fetched=0, due=None
-    )
+    last = report(batch=9)
     for noted, said in ((9, True), (8, False)):
         shown = JobStatus(job="orders", state=JobState.DIED, last=last, record={"last": {"batch": noted}, "ms": 540.4})
         assert dict(_status_rows(shown))["rows"].endswith(", 540 ms") is said
@@ -60,3 +67,13 @@ def test_limits_in_force_have_a_line() -> None:
     assert lines["rate"] == "100 rows a second, by what batches cost"
     assert lines["limited"] == "orders by rows"
     assert "limits" not in dict(_status_rows(JobStatus(job="orders", state=JobState.RUNNING)))
+
+
+def test_rows_that_wait_in_live_sources_have_a_line() -> None:
+    """A topic has no end whose distance would be its lag, and the Commit has what waited as it was planned."""
+    lines = {
+        rows: dict(_status_rows(JobStatus(job="orders", state=JobState.RUNNING, last=report(load={"waiting": rows}))))
+        for rows in (0.0, 3_600.0)
+    }
+    assert lines[3_600.0]["waiting"] == "3,600 rows of live sources, as the last batch was planned"
+    assert "waiting" not in lines[0.0]
