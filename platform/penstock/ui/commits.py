@@ -34,7 +34,7 @@ class SourceEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEnd:
-    """One sink: the newest batch that it is known to show, its rows of the newest batch, and the path of its Delta table.
+    """One sink: the newest batch that it is known to show, its rows of the newest batch, the path of its Delta table.
 
     `held` are the rows of the newest batch that a gate has held back. `table` is empty for a sink of another kind, and
     None where no driver has noted its tables.
