@@ -23,7 +23,7 @@ def test_totals_go_before_the_batches_that_are_kept():
 
 def test_a_sink_of_files_has_no_table():
     """A driver notes Delta tables alone. Only where it has noted none at all is a sink's table unknown."""
-    newest = commit(1, staged={"totals": (), "archive": ()})
+    newest = commit(1, staged={"totals": [], "archive": []})
     noted = {"totals": "tables/totals"}
     assert {sink.name: sink.table for sink in sinks_of(newest, {}, noted)} == {"totals": "tables/totals", "archive": ""}
     assert {sink.table for sink in sinks_of(newest, {}, None)} == {None}
