@@ -198,8 +198,8 @@ def _data_checkpoint(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if last is not None:
         yield "data checkpoint", f"batch {last['batch']} at {shown_moment(last['time'])}"
     if every is not None:
-        seconds = f"{every['seconds']:,.0f} s: " if every["seconds"] else ""
-        yield "interval", f"{seconds}{every['why']}"
+        seconds = f"every {every['seconds']:,.0f} s: " if every["seconds"] else ""
+        yield "data checkpoint", f"{seconds}{every['why']}"
 
 
 def _by_name(counts: Mapping[str, int]) -> str:

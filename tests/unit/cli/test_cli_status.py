@@ -77,3 +77,13 @@ def test_rows_that_wait_in_live_sources_have_a_line() -> None:
     }
     assert lines[3_600.0]["waiting"] == "3,600 rows of live sources, as the last batch was planned"
     assert "waiting" not in lines[0.0]
+
+
+def test_the_interval_of_data_checkpoints_is_not_called_that_of_batches() -> None:
+    """`interval` is what a job has its batches at; both lines of data checkpoints have their name."""
+    made = {"last": {"batch": 26, "time": 0}, "interval": {"seconds": 416.0, "why": "as configured"}}
+    shown = JobStatus(job="orders", state=JobState.RUNNING, record={"data_checkpoint": made})
+    assert [line for line in _status_rows(shown) if line[0] in ("data checkpoint", "interval")] == [
+        ("data checkpoint", "batch 26 at 1970-01-01 00:00:00Z"),
+        ("data checkpoint", "every 416 s: as configured"),
+    ]
