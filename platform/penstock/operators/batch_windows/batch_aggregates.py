@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from penstock.graph.aggregates import AggregateKind
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.batch_windows.aggregate_sides import InputSide, PartialSide
 from penstock.operators.batch_windows.batch_sides import COUNTED
@@ -47,6 +48,12 @@ class _Aggregates(Form, ABC):
     def stored(self) -> pa.Schema:
         """Return keys and partials."""
         return pa.schema([*self.side.keys, *self.plan.fields])
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Return the type of the values of each sketch."""
+        sketched = (a for a in self.plan.aggregates if a.kind is AggregateKind.APPROX_COUNT_DISTINCT)
+        return tuple(f"sketches of {a.given} {a.expression}" for a in sketched)
 
     @property
     def made(self) -> pa.Schema:

@@ -170,7 +170,8 @@ class BatchWindowStep(WholeRowsStep):
         The slide is no part of it, and may change, but where it leaves batches out.
         """
         keys = ", ".join(f"{field.name} {field.type}" for field in self.keys)
-        kept = ", ".join(f"{field.name} {field.type}" for field in self.form.stored if field.name not in _OWN)
+        columns = (f"{field.name} {field.type}" for field in self.form.stored if field.name not in _OWN)
+        kept = ", ".join((*columns, *self.form.counted))
         return f"[{keys}] {self.word} of {kept or 'rows'} by batch; kept {self._kept}"
 
     @property

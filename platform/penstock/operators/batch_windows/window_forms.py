@@ -67,6 +67,11 @@ class Form(ABC):
         """Return the columns that rows of a batch have in the state, beside group and hash; keys first."""
 
     @property
+    def counted(self) -> tuple[str, ...]:
+        """Return in words whose hashes are stored: their type, of which hashes depend, is that of no column."""
+        return ()
+
+    @property
     @abstractmethod
     def made(self) -> pa.Schema:
         """Return the columns of the output but for the bounds, which follow the first `leading` of them."""

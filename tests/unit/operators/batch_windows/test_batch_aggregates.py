@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from batch_window_disk import BatchWindowDisk
+from batch_window_disk import VISIBLE, BatchWindowDisk
 from batch_window_model import BatchWindowModel
 from examples import examples
 from hypothesis import given, settings
@@ -224,3 +224,15 @@ def test_a_greater_limit_of_a_list_holds_for_batches_before_it(tmp_path: Path) -
     for time, rows in ((2, second), (3, [row("a", 3, "z")] * 4), (4, first)):
         assert more.batch(time, [rows]) == model.batch(time, rows)
     assert model.batch(6, []) == more.batch(6, [])
+
+
+def test_sketches_of_values_of_another_type_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.3, F51: the hash of a number depends on its type, so a value of both types would count twice."""
+    about = {"n": agg.approx_count_distinct("v")}
+    before = disk(about, tmp_path / "before").step
+    assert not before.evolved(before.layout_name, ["k"], before.form.stored).refused
+    narrow = VISIBLE.set(VISIBLE.get_field_index("v"), pa.field("v", pa.int32()))
+    monkeypatch.setattr("batch_window_disk.VISIBLE", narrow)
+    after = disk(about, tmp_path / "after").step
+    assert after.form.stored == before.form.stored
+    assert after.evolved(before.layout_name, ["k"], before.form.stored).refused
