@@ -212,9 +212,11 @@ class EarlyBatch:
         oldest = self.state.first_group(PANES)
         floors = floors_of(self.closed_to, self.spec)
         forgets = oldest is not None and oldest < floors[PANES]
-        if not (self._closed or self._changed or self.flushes or self._unlisted or forgets):
-            return Change(facts=self.state.facts)
         every = self.window.early_every
+        # Written in each partition: one that comes back has its own next multiple, wherever rows came meanwhile.
+        ends = every is None and self.state.facts.get(EVERY) is not None
+        if not (self._closed or self._changed or self.flushes or self._unlisted or forgets or ends):
+            return Change(facts=self.state.facts)
         append = {PANES: pa.concat_tables(self._changed)} if self._changed else {}
         begun = self._begun if self.flushes else [*self._unlisted, *self._begun]
         waiting = pa.concat_tables([self.store.pairs.empty_table(), *begun])

@@ -14,7 +14,7 @@ from penstock.graph.windows import TimeWindow
 from penstock.operators.protocol import HASHED, MAIN
 from penstock.runtime.tasks.partition_state import main_table
 from tests.support.slice_disk import SliceDisk
-from tests.support.window_partitions import ALL, EXACT, Partitions, emitted, step_of
+from tests.support.window_partitions import ALL, EXACT, Partitions, Row, emitted, step_of
 
 TEN = TimeWindow(size=10, every=10, early_rows=2)
 
@@ -85,6 +85,19 @@ def test_another_time_reaches_waiting_windows_at_once(every: int, tmp_path: Path
     assert (waits.output.num_rows, waits.due_time) == (0, due)
     flushed = timed.batch([], late=0, close=0, time=due + 1, before=1)
     assert (sorted(flushed.output["k"].to_pylist()), flushed.due_time) == ([1, 2], None)
+
+
+@pytest.mark.parametrize("came", [[], [{"k": 3, "t": 9, "v": 1}]], ids=["no rows", "rows"])
+def test_emit_every_that_comes_back_is_due_as_one_that_is_new(came: list[Row], tmp_path: Path) -> None:
+    """1.6, 3.2: at its next multiple, whether or not other keys of the partition had rows without it."""
+    timed = replace(TEN, early_rows=None, early_every=5)
+    state = Partitions(step_of(timed), tmp_path, 1)
+    state.disks = [resumed(begun(timed, tmp_path), replace(TEN, early_rows=9))]
+    state.batch(came, late=0, close=0, at=40)
+    again = resumed(state.disks[0], timed)
+    waits = again.batch([], late=0, close=0, time=41, before=40)
+    assert (waits.output.num_rows, waits.due_time) == (0, 45)
+    assert again.batch([], late=0, close=0, time=45, before=41).output.num_rows == 2 + len(came)
 
 
 def test_a_new_aggregate_counts_the_rows_that_come_from_now_on(tmp_path: Path) -> None:
