@@ -60,7 +60,8 @@ def requeue(
         if commit is None:
             raise RequeueRefused(f"{job} has committed no batch, so nothing is in quarantine", where=str(root / job))
         if source not in commit.sources:
-            raise RequeueRefused(f"{job} has no source {source!r}; there is {sorted(commit.sources)}")
+            there = ", ".join(map(repr, sorted(commit.sources)))
+            raise RequeueRefused(f"{job} has no source {source!r}; there is {there}")
         requests = RequeueRequests(control_store(root), job)
         name = requests.ask(source, from_batch=from_batch, by=holder_name(), again=command)
         answer = _answered(requests, name) if wait else requests.answer(name)

@@ -63,7 +63,7 @@ def test_an_unknown_source_and_a_job_without_a_batch_are_refused(penstock, tmp_p
     run, requests = penstock
     refused = run("orders", "--source", "order")
     assert refused.exit_code == 78
-    assert "no source 'order'; there is ['orders']" in " ".join(refused.stderr.split())
+    assert "no source 'order'; there is 'orders'" in " ".join(refused.stderr.split())
     assert requests.open() == []
     fresh = make_project(tmp_path / "fresh", rows=10)
     never = CliRunner().invoke(app, ["requeue", "orders", "--source", "orders", "--project", str(fresh)])
