@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from penstock.rates.limits import Limits
 
-__all__ = ["Bytes", "MaxRate", "MaxRatePerPartition", "Pause", "Rows", "limits_given", "limits_in_words"]
+__all__ = ["Bytes", "Defaults", "MaxRate", "MaxRatePerPartition", "Pause", "Rows", "limits_given", "limits_in_words"]
 
 _COUNT = "N|none|default"
 
@@ -33,6 +33,8 @@ MaxRatePerPartition = Annotated[
 Pause = Annotated[
     bool | None, typer.Option("--pause/--no-pause", help="Read nothing, or read again.", show_default=False)
 ]
+
+Defaults = Annotated[bool, typer.Option("--defaults", help="All limits of the configuration hold again.")]
 
 
 def limits_given(*, paused: bool | None = None, **given: str | None) -> dict[str, Any]:

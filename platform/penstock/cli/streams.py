@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli.limit_options import (
     Bytes,
+    Defaults,
     MaxRate,
     MaxRatePerPartition,
     Pause,
@@ -206,6 +207,7 @@ def limits(
     max_rate: MaxRate = None,
     max_rate_per_partition: MaxRatePerPartition = None,
     pause: Pause = None,
+    defaults: Defaults = False,
     generation: Generation = None,
     command: CommandId = None,
     wait: Wait = False,
@@ -215,7 +217,7 @@ def limits(
 ) -> None:
     """Set what batches read at most. A running driver applies it to its next batch.
 
-    Limits that are not named stay as they are. Without any, those of the configuration hold again.
+    Limits that are not named stay as they are. `penstock status` shows those in force.
 
     \b
     Examples:
@@ -224,10 +226,16 @@ def limits(
       penstock limits flights --rows default        what the configuration says
       penstock limits flights --max-rate 5000 --max-rate-per-partition 1000
       penstock limits flights --pause               read nothing until --no-pause
+      penstock limits flights --defaults            all as the configuration says
     """  # noqa: D301 - click knows the character, not the two
     given = {
         "rows": rows, "bytes": size, "max_rate": max_rate, "max_rate_per_partition": max_rate_per_partition,
     }  # fmt: skip
+    if defaults == any(value is not None for value in (*given.values(), pause)):
+        # One who only looks must not take the limits of a job off.
+        raise typer.BadParameter(
+            "name the limits to set, or give --defaults alone; penstock status shows those in force"
+        )
     what = {**limits_given(**given, paused=pause), "generation": generation}
     _request(job, "limits", command, what, wait=wait, json=json, project=project, debug=debug)
 

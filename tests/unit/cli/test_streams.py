@@ -82,6 +82,18 @@ def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
     assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
 
 
+def test_limits_are_set_by_name_and_let_go_by_name(root):
+    """One who names none wants to look; all go by --defaults, which stands alone."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    run(root, "start", "orders")
+    assert run(root, "limits", "orders", "--rows", "7")[0] == 0
+    for words in ((), ("--defaults", "--rows", "8"), ("--defaults", "--no-pause")):
+        code, _, err = run(root, "limits", "orders", *words)
+        assert (code, "--defaults" in err, "penstock status" in err) == (2, True, True)
+    assert records.newest().limits.rows == 7
+    assert "the limits of its configuration" in run(root, "limits", "orders", "--defaults")[1]
+
+
 @pytest.mark.slow
 def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
     """Into the stream's record, from where each of its drivers gets it; what is wrong ends with 2, and writes nothing."""
