@@ -178,6 +178,7 @@ def test_a_schema_is_asked_for_once_a_process(registry: RegistryServer) -> None:
     assert decoded(form, late).rows["id"].to_pylist() == [2]
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_away_is_waited_for(registry: RegistryServer) -> None:
     """A pause, as for a broker: the driver ends with exit code 75. An error that passes is none."""
     number = registry.register("orders-value", FIRST)

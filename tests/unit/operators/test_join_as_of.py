@@ -91,6 +91,7 @@ _batches = st.lists(
 )
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=examples(20), deadline=None)
 @given(
     batches=_batches,

@@ -39,6 +39,7 @@ def drawn_batches(drawn: random.Random, start: int, batches: int, unit: int) -> 
     return fed
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20), deadline=None)
 @given(
     seed=st.integers(0, 10**9),

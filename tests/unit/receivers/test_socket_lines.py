@@ -116,6 +116,7 @@ def test_a_sender_that_dies_in_a_line_is_connected_to_again(connected: tuple[Kep
     assert kept.address == f"127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_tried_until_it_is_there(server: socket.socket) -> None:
     """It is reported once, and not with each try."""
     port = server.getsockname()[1]

@@ -204,6 +204,7 @@ class AppendedRows(RuleBasedStateMachine):
             self.patched.stop()
 
 
+@pytest.mark.slow
 def test_appended_rows_are_lists(tmp_path_factory):
     """Whatever the order of batches, floors, merges, folds, restarts, restores and rescales; hashes collide."""
 

@@ -219,6 +219,7 @@ def _as_row(value: Any) -> Any:
     return round(value.timestamp() * 1_000) if isinstance(value, datetime) else value
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=examples(300))
 def test_records_are_decoded_as_if_each_were_alone(data: st.DataObject) -> None:

@@ -136,6 +136,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(records=RECORDS)
 @settings(max_examples=examples(200))
 def test_records_are_decoded_as_if_each_were_alone(records: list[bytes | None]) -> None:
