@@ -30,6 +30,9 @@ class Listener:
     def on_batch_started(self, offsets: Offsets) -> None:
         """Hear that a batch is computed: also one that was planned by another driver, which died."""
 
+    def on_publishing(self, commit: Commit, sinks: Sequence[str]) -> None:
+        """Hear that some sinks get a committed batch next; heard again where a start publishes it again."""
+
     def on_batch_completed(self, commit: Commit) -> None:
         """Hear that a batch is committed, published and acknowledged."""
 

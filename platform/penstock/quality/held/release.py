@@ -24,6 +24,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
+from penstock.quality.held.overtaken import InForce, left_over, note_overtaken
 from penstock.sinks.base import Origin, Sink
 from penstock.sinks.staged_files import verify_staged
 from penstock.sinks.staged_publisher import StagedPublisher
@@ -147,8 +148,12 @@ def release(
     spark: Any,
     by: str,
     still_mine: Callable[[], None],
+    older: Mapping[int, Mapping[str, Sequence[StagedFile]]],
+    in_force: InForce,
 ) -> HeldDecision:
     """Publish a held batch and note it; what was published already stays as it is.
+
+    A sink with keys gets the rows that no later batch has replaced there.
 
     Args:
         records: The decisions on held batches.
@@ -159,6 +164,8 @@ def release(
         spark: A session, or what opens one when used.
         by: The process or user that decides, for people.
         still_mine: Raises Fenced once another process owns the log; called before the decision and before each sink.
+        older: The files of undecided batches before this one, by batch and sink.
+        in_force: Which batches have replaced rows of held ones.
 
     Returns:
         The decision in force.
@@ -178,11 +185,13 @@ def release(
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
         return ruling
-    for name, files in held.files.items():
-        bring_back(sinks[name].staging, staged / name, files)
+    note_overtaken(staged, {node.name: node.sink for node in graph.sinks}, older, held.batch, held.files, in_force)
+    for name in held.files:
+        left = left_over(staged / name, name, held.batch, held.files[name], in_force)
+        bring_back(sinks[name].staging, staged / name, left)
         publisher = sinks[name].open()
         still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
-        publisher.show(held_app(uuid, name, held.batch), held.batch, files, Origin(job=graph.name, time=held.time))
+        publisher.show(held_app(uuid, name, held.batch), held.batch, left, Origin(job=graph.name, time=held.time))
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

@@ -203,10 +203,9 @@ class Driver:
         self.data.end()
         if self.owned is not None:
             yield Hook("Release", "before")
-            reason = "finished" if self.finished else reason
-            owned, published = self.owned, dict(self.published)
+            owned, why = self.owned, "finished" if self.finished else reason
             self.janitor.leave(owned)
-            owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=published))
+            owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=why, published=dict(self.published)))
             self.owned = None
             yield Hook("Release", "after")
 
@@ -338,6 +337,7 @@ class Driver:
         self.next_id = commit.batch + 1
 
     def _publish(self, commit: Commit, sinks: Sequence[str]) -> Iterator[Hook]:
+        self.tell(lambda listener: listener.on_publishing(commit, sinks))
         for sink in sinks:
             files, publish = commit.staged.get(sink, []), self.engine.sink(sink).publish
             again = partial(publish, self.app(sink), commit.batch, files, origin_of(self.engine.graph, sink, commit))

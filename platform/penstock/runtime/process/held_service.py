@@ -18,7 +18,8 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointError, Fenced, PenstockError, SinkError
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
-from penstock.quality.held.release import discard, find_held, release
+from penstock.quality.held.overtaken import InForce
+from penstock.quality.held.release import discard, find_held, release, waiting
 from penstock.quality.held.requests import HeldAsk, HeldAsks
 from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.settings import Identity
@@ -59,6 +60,7 @@ class HeldWork:
         held, mine = find_held(self.records, recovered, batch), owned.refuse_lost
         if decision is Decision.DISCARD:
             return discard(self.records, held, self.graph, staged=self.staged, by=by, still_mine=mine)
+        before = (b for b in waiting(self.records, recovered) if b < batch and b not in recovered.held.undone)
         return release(
             self.records,
             held,
@@ -68,6 +70,8 @@ class HeldWork:
             spark=self.spark,
             by=by,
             still_mine=mine,
+            older={b: recovered.held[b].held for b in before},
+            in_force=InForce.of(recovered),
         )
 
 

@@ -16,6 +16,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import prove_exclusive
 from penstock.graph.job import Job
 from penstock.quality.held.decision_records import HeldRecords
+from penstock.quality.held.overtaken import HeldKeys
 from penstock.quality.held.release import HeldPins
 from penstock.quality.held.requests import HeldAsks
 from penstock.runtime.driver.loop import Driver, DriverSettings, Identity
@@ -77,6 +78,7 @@ class JobRun:
         control = root.store()
         records = HeldRecords(control, graph.name)
         held = HeldPins(records)
+        overtaken = HeldKeys(graph, folder / "staged", records)
         store = folder.store()
         prove_exclusive(store)
         if shared:
@@ -116,7 +118,15 @@ class JobRun:
             data=data,
             settings=settings,
             may_take_over=may_take_over,
-            listeners=(held, requeues, Cautions(), BatchEvents(graph.listeners, clock), receivers, *listeners),
+            listeners=(
+                held,
+                overtaken,
+                requeues,
+                Cautions(),
+                BatchEvents(graph.listeners, clock),
+                receivers,
+                *listeners,
+            ),
             between=between,
         )
         receivers.draining = lambda: driver.draining

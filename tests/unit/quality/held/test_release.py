@@ -20,6 +20,7 @@ from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, StorageUnavailable, UnknownName
 from penstock.quality.held.decision_records import Decision, HeldRecords
+from penstock.quality.held.overtaken import InForce
 from penstock.quality.held.release import (
     HeldPins,
     SessionOnDemand,
@@ -84,7 +85,7 @@ class World:
     def release(self, batch: int, spark=None):
         return release(
             self.records, self.found(batch), self.graph, uuid=UUID, staged=self.staged, spark=spark, by="test",
-            still_mine=self.owned.refuse_lost,
+            still_mine=self.owned.refuse_lost, older={}, in_force=InForce.of(recover(self.log)),
         )  # fmt: skip
 
     def discard(self, batch: int):

@@ -25,6 +25,7 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import ConfigError, SinkBehind, SinkSchemaMismatch, SinkValueRefused
 from penstock.quality import OnFail
 from penstock.quality.held.decision_records import HeldRecords
+from penstock.quality.held.overtaken import InForce
 from penstock.quality.held.release import find_held, release
 from penstock.runtime.driver.stages import BATCH
 from penstock.runtime.inspect.explain import guarantees
@@ -299,6 +300,8 @@ def test_held_files_of_tasks_are_released_once(tmp_path: Path) -> None:
                 spark=None,
                 by="test",
                 still_mine=lambda: None,
+                older={},
+                in_force=InForce.of(recover(Log(LocalStore(folder)))),
             )
     assert of_lines(tmp_path / "out") == [1, 99]
 
