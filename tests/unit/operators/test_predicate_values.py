@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import BadExpression, UserFunctionError
 from penstock.graph.predicates import parse_expression, parse_predicate
-from penstock.operators.predicate_values import TablePredicate, value_of
+from penstock.operators.predicate_values import UNFIT, TablePredicate, value_of
 from penstock.testing.environment import session_of_tests
 
 NAN = float("nan")
@@ -128,3 +128,10 @@ def test_null_by_zero_is_null_and_the_least_number_divides_by_minus_one() -> Non
     ]
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         value_of(parse_expression("n div z"), rows)
+
+
+def test_a_text_that_no_column_holds_for_all_rows_is_no_value() -> None:
+    """F75: 2 GiB of letters are more than the places of a column of texts can say, which Arrow does not look at."""
+    rows = pa.table({"n": pa.nulls(2**30)})
+    with pytest.raises(UNFIT, match="a text of 2 letters for 1,073,741,824 rows"):
+        value_of(parse_expression("'it'"), rows)

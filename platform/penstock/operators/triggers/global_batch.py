@@ -69,7 +69,13 @@ class GlobalBatch:
 
     def __init__(self, work: GlobalWork, state: StateView, received: pa.Table, facts: StepFacts) -> None:
         self.work, self.layout, self.facts, self.received = work, work.layout, facts, received
-        self.facts_before = state.facts
+        idle = work.spec.window.idle
+        self.ttl = None if idle is None else idle.micros
+        self.facts_before, was = state.facts, state.facts.get(TIMED) or 0
+        self.new_ttl = self.ttl is not None and not was
+        self.ttl_gone = self.ttl is None and was > 0
+        # An older version has written True, which may stand for a longer one.
+        self.shorter_ttl = self.ttl is not None and was > 0 and (was is True or was > self.ttl)
         self._clocks = {EVENT_DUE: facts.watermark, TIME_DUE: facts.time}
         self._find_keys(state)
         self._read_keys(state)
@@ -120,8 +126,8 @@ class GlobalBatch:
                 self.woken.append(part)
             tables += [self._unplaced(table) for table in due]
         sought = sum(table.num_rows for table in tables)
-        if self.work.spec.window.ttl is not None and not state.facts.get(TIMED):
-            # The ttl is new: each key begins to expire now, as in a state that is restored.
+        if self.new_ttl or self.shorter_ttl or self.ttl_gone:
+            # Each key begins to expire now at the latest, or never any more, as in a state that is restored.
             tables += [self._unplaced(table) for table in state.scan(STATE)]
         every = pa.concat_tables(tables).combine_chunks()
         hashes = integers(every, HASH)
@@ -228,12 +234,13 @@ class GlobalBatch:
 
     def _schedule(self) -> None:
         """Find which keys expire, which are forgotten, and when the others are judged though no row comes."""
-        facts, ttl = self.facts, self.work.spec.window.idle
+        facts, ttl = self.facts, self.ttl
         if ttl is None:
             self.expires[:] = NONE
         else:
-            moved = self.had_rows | (self.expires == NONE)
-            self.expires[moved] = min(facts.time + ttl.micros, END_OF_TIME - 2)
+            latest = min(facts.time + ttl, END_OF_TIME - 2)
+            moved = self.had_rows | (self.expires == NONE) | self.new_ttl
+            self.expires = np.where(moved, latest, np.minimum(self.expires, latest))
         self.expired: Bools = self.had & ~self.had_rows & (self.expires != NONE) & (self.expires < facts.time)
         self.lost = int(self.held[self.expired].sum())
         self.values = self.own.texts()
@@ -278,14 +285,14 @@ class GlobalBatch:
         floors = {
             part: behind(clock) for part, clock in self._clocks.items() if part in self.woken and clock is not None
         }
-        return Change(append=append, floors=floors, facts=self._facts() if append else None)
+        # That a ttl is gone is written in any case: one that comes later counts anew in each partition.
+        facts = self._facts() if append or self.ttl_gone else None
+        return Change(append=append, floors=floors, facts=facts)
 
     def _facts(self) -> Mapping[str, Any] | None:
-        """Return the facts of the state where a `ttl` is new, or is no more; None leaves them."""
-        timed = self.work.spec.window.ttl is not None
-        if timed == bool(self.facts_before.get(TIMED)):
-            return None
-        return {**self.facts_before, TIMED: timed}
+        """Return the facts of the state where the `ttl` is another, or is no more; None leaves them."""
+        now, was = self.ttl or False, self.facts_before.get(TIMED, False)
+        return None if was is not True and was == now else {**self.facts_before, TIMED: now}
 
     def _of_key(self, content: MergedRows | WindowRows) -> pa.Table:
         layout, n = self.layout, self.total

@@ -49,7 +49,10 @@ TRIGGER, SLOTS, VALUES, HELD, NEXT = "_trigger", "_slots", "_values", "_held", "
 ROW, EVENT_TIME, INPUT = "_row", "_event_time", "_input_"
 LAYOUT_OF = "global windows: "
 TIMED = "ttl"
-"""The fact that all keys expire. State that was kept without a `ttl` does not have it."""
+"""The fact that has the `ttl` of keys, in microseconds; False, or none, for none.
+
+State of an older version has True where it had one.
+"""
 _UTC = pa.timestamp("us", tz="UTC")
 _OF_KEY = pa.schema(
     [

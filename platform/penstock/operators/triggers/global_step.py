@@ -165,10 +165,11 @@ class GlobalStep(WholeRowsStep, GlobalWork):
             raise StateError(f"the state given to step {self.name!r} has keys whose {HELD} is not the number of rows")
         append = {}
         of_keys = rows.take(pa.array(own))
-        expires = moments(of_keys, EXPIRES)
         ttl = self.spec.window.idle
+        expires = np.full(len(own), NONE, dtype=np.int64)
         if ttl is not None:
-            expires = np.where(expires == NONE, moment.time + ttl.micros, expires)
+            known, latest = moments(of_keys, EXPIRES), moment.time + ttl.micros
+            expires = np.where(known == NONE, latest, np.minimum(known, latest))
         due = {
             part: column_array(of_keys, f"_{part}").fill_null(END_OF_TIME).to_numpy() for part in (EVENT_DUE, TIME_DUE)
         }
@@ -190,7 +191,7 @@ class GlobalStep(WholeRowsStep, GlobalWork):
             some = np.flatnonzero(at < END_OF_TIME)
             append[part] = layout.entries(at[some], hashes[own][some], own_keys.take(pa.array(some)))
             first.append(int(at[some].min()) if len(some) else None)
-        facts = {} if ttl is None else {TIMED: True}
+        facts = {} if ttl is None else {TIMED: ttl.micros}
         return Rebuilt(change=Change(append=append, facts=facts), due=first[0], due_time=first[1])
 
     # --- what a batch does --------------------------------------------------------------------

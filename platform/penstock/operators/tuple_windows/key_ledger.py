@@ -33,14 +33,20 @@ class TtlChange(Enum):
     """There was none, so nobody knows when the last row of a key came."""
     SHORTER = auto()
     """A key may be over before its entry is due."""
+    GONE = auto()
+    """There is none any more, and rows date no key from now on."""
 
 
 def changed_ttl(state: StateView, idle: int | None) -> TtlChange:
     """Return how a TTL in microseconds differs from that of the state."""
     was = _ttl_of(state)
-    if idle is None or (was is not None and was <= idle):
+    if was == idle:
         return TtlChange.NONE
-    return TtlChange.NEW if was is None else TtlChange.SHORTER
+    if idle is None:
+        return TtlChange.GONE
+    if was is None:
+        return TtlChange.NEW
+    return TtlChange.NONE if was <= idle else TtlChange.SHORTER
 
 
 def facts_of_ttl(state: StateView, idle: int | None, *, writes: bool) -> Mapping[str, Any] | None:
@@ -64,7 +70,7 @@ class KeyLedger:
 
     `fired` is the end of the last round before the batch, and `seen` the batch time of the last row, NONE for neither.
     `over` are the keys whose TTL is over, and `looked_at` those of which an index entry is due. `dated` are the keys
-    of which the last row counts as of now, because nobody knows when it came.
+    of which nobody knows when the last row came: with a TTL it counts as of now.
     """
 
     def __init__(self, layout: TupleLayout, state: StateView, facts: StepFacts, keys: pa.Table) -> None:
@@ -76,7 +82,7 @@ class KeyLedger:
         self.touched = np.zeros(n, dtype=np.bool_)
         self.looked_at = np.zeros(n, dtype=np.bool_)
         self.dated = np.zeros(n, dtype=np.bool_)
-        if self._kept:
+        if self._kept or changed_ttl(state, layout.idle) is TtlChange.GONE:
             schema = pa.schema([(FIRED, _UTC), (SEEN, _UTC)])
             self.had, table = state.lookup(KEYS, integers(keys, HASH), keys, schema=schema)
             self.fired, self.seen = (micros(table, name, null=NONE).copy() for name in schema.names)
@@ -97,9 +103,9 @@ class KeyLedger:
             self.floors[IDLE] = behind(self.facts.time)
 
     def date(self, ids: Ints) -> None:
-        """Mark keys to which a new TTL applies from now on."""
+        """Mark keys to which a new TTL applies from now on, or that have none any more."""
         self.dated[ids] = True
-        self.seen[ids] = self.facts.time
+        self.seen[ids] = NONE if self.layout.idle is None else self.facts.time
 
     @property
     def over(self) -> Bools:
@@ -110,7 +116,7 @@ class KeyLedger:
 
     def written(self, ends: Ints | None) -> dict[str, pa.Table]:
         """Return the rows to add; `ends` are those of the last rounds of the batch."""
-        if not self._kept:
+        if not self._kept and not self.dated.any():
             return {}
         over, idle = self.over, self.layout.idle
         fired = self.fired if ends is None else np.maximum(self.fired, ends)

@@ -154,8 +154,8 @@ class PaneStep(WholeRowsStep):
             raise StateError(f"the state given to step {self.name!r} has {more:,} more rows than keys; a key has one")
         if none := rows[COUNT].null_count:
             raise StateError(f"the state given to step {self.name!r} has {none:,} rows without {COUNT}")
-        seen = np.full(rows.num_rows, moment.time, dtype=np.int64)
-        if SEEN in rows.column_names:
+        seen = np.full(rows.num_rows, NONE if self.idle is None else moment.time, dtype=np.int64)
+        if SEEN in rows.column_names and self.idle is not None:
             seen = column_array(rows, SEEN).cast(pa.int64()).fill_null(moment.time).to_numpy()
         hashed = rows.append_column(HASH, rows[HASHED])
         append = self._written(hashed, integers(rows, COUNT), seen, column_array(rows, PANES))
@@ -202,7 +202,7 @@ class PaneStep(WholeRowsStep):
         touched[grouping.ids[:n]] = True
         had, held = state.lookup(KEYS, integers(keys, HASH), keys, schema=self.kept)
         counts = column_array(held, COUNT).fill_null(0).to_numpy()
-        dated = had & (changed is TtlChange.NEW)
+        dated = had & (changed in (TtlChange.NEW, TtlChange.GONE))
         panes = panes_of(held, PANES, touched | dated)  # all that is written again
         batch = PaneBatch(self.plan, self.length, self.slide, ids=grouping.ids[:n], counts=counts, held=panes)
         batch.reduce({name: column_array(rows, column) for column, _, name in self.side.inputs}, facts)
@@ -219,13 +219,12 @@ class PaneStep(WholeRowsStep):
         outside = batch.in_no_window
         yield Tally({"merged": n - outside, "in_no_window": outside, "fired": batch.fired, "expired": batch.expired})
         seen = column_array(held, SEEN).cast(pa.int64()).fill_null(NONE).to_numpy()
-        if changed is TtlChange.NEW:
-            seen = np.full(len(seen), facts.time)
+        # Null without a TTL: one that comes later dates all keys anew, whatever happened to them meanwhile.
+        now = NONE if self.idle is None else facts.time
+        seen = np.where(dated, now, seen)
         looked_at = np.zeros(keys.num_rows, dtype=np.bool_)
         looked_at[grouping.ids[n:]] = True
-        over = looked_at & ~touched & had & (seen < facts.time - (self.idle or 0))
-        # Null without a TTL, so that one that comes later finds the keys that have no entry.
-        now = NONE if self.idle is None else facts.time
+        over = looked_at & ~touched & had & (self.idle is not None) & (seen < facts.time - (self.idle or 0))
         entered = had & (seen != NONE)
         change = self._change(batch, keys, touched | dated, over, entered, looked_at, np.where(touched, now, seen))
         after = yield replace(change, facts=facts_of_ttl(state, self.idle, writes=bool(change.append)))

@@ -125,9 +125,9 @@ class TupleBatch:
         match changed_ttl(state, layout.idle):
             case TtlChange.NEW:
                 dated = [table for part in (KEYS, ROWS) for table in live_rows(state, part, layout.parts)]
-            case TtlChange.SHORTER:
-                looked_at += live_rows(state, KEYS, layout.parts)
-        entries, aged = (sum(table.num_rows for table in tables) for tables in (looked_at, dated))
+            case TtlChange.SHORTER | TtlChange.GONE as changed:
+                (looked_at if changed is TtlChange.SHORTER else dated).extend(live_rows(state, KEYS, layout.parts))
+        sizes = [n + waited, *(sum(table.num_rows for table in tables) for tables in (looked_at, dated))]
         all_keys = layout.slide is not None and not layout.by_clock and self.due
         schema = pa.schema([*self._gathered, (ENTERED, pa.bool_())])
         held = [conform(rows, schema) for rows in live_rows(state, ROWS, layout.parts)] if all_keys else []
@@ -140,10 +140,10 @@ class TupleBatch:
         self.keys = every.take(first).combine_chunks()
         self.hashes = integers(self.keys, HASH)
         self.ledger = KeyLedger(layout, state, self.facts, self.keys)
-        self.ledger.touch(ids[: n + waited])
-        self.ledger.look_at(ids[n + waited : n + waited + entries])
-        self.ledger.date(ids[n + waited + entries : n + waited + entries + aged])
-        held_ids = ids[n + waited + entries + aged :]
+        came, due, of_ttl, held_ids = np.split(ids, np.cumsum(sizes))
+        self.ledger.touch(came)
+        self.ledger.look_at(due)
+        self.ledger.date(of_ttl)
         if not all_keys and not layout.by_clock:
             every_key = layout.slide is None or layout.pushes
             looked = self.ledger.looked_at

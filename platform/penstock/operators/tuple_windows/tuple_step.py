@@ -210,8 +210,9 @@ class TupleStep(WholeRowsStep):
 
     def _keys_of(self, keys: pa.Table, rows: pa.Table, moment: StepFacts) -> pa.Table:
         """Return the rows of keys, and with a TTL one for each key that has rows only: its last came at the moment."""
-        if self.layout.idle is None:
-            return keys
+        if self.layout.idle is None:  # a TTL that comes later knows no key that a former one has dated
+            nobody_knows = pa.nulls(keys.num_rows, keys.schema.field(SEEN).type)
+            return keys.set_column(keys.schema.get_field_index(SEEN), SEEN, nobody_knows)
         every = pa.concat_tables([keys, rows])
         grouping = group_rows([column_array(every, name) for name in self.keys.names], integers(every, HASH))
         every = every.take(pa.array(grouping.first))  # rows of keys stand before the others

@@ -13,6 +13,8 @@ from global_disk import GlobalDisk, numbers_of
 from penstock import agg, count, hours, micros, seconds
 from penstock.graph.specs.global_windows import GlobalWindows
 from penstock.graph.window_functions import WindowFunction
+from penstock.operators.triggers.global_batch import GlobalBatch
+from penstock.operators.triggers.global_layout import TIMED
 from penstock.state import EVENT
 from penstock.time.clock import END_OF_TIME
 from penstock.triggers import (
@@ -216,6 +218,39 @@ def test_a_ttl_that_comes_later_forgets_keys_that_get_no_row(tmp_path: Path, *, 
     assert (made.due_time, watched.judged) == (16, [1])
     assert [disk.batch([], time=time).counts["expired"] for time in (15, 16)] == [0, 3]
     assert disk.table() == []
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["a restart", "with other partitions"])
+@pytest.mark.parametrize("older", [False, True], ids=["this version", "a state of the version before"])
+def test_a_shorter_ttl_counts_from_its_first_batch_at_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool, older: bool
+) -> None:
+    """7.2, 10.1: a key that gets no row does not wait for the former one. A longer one waits for a row of the key."""
+    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(500)), tmp_path)
+    with monkeypatch.context() as before:
+        if older:
+            before.setattr(GlobalBatch, "_facts", lambda batch: {**batch.facts_before, TIMED: True})
+        disk.batch(rows(1) + rows(2, key="b"), time=1)
+    disk.change_spec(applied(Every(count(9)), ttl=micros(5)))
+    if moved:
+        disk.rebuild(disk.shown(), 2, time=10)
+    disk.batch(rows(3, key="c"), time=10)
+    disk.change_spec(applied(Every(count(9)), ttl=micros(900)))
+    assert [disk.batch([], time=time).counts["expired"] for time in (15, 16)] == [0, 3]
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["a restart", "with other partitions"])
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_a_ttl_that_comes_back_counts_from_then_on(tmp_path: Path, partitions: int, *, moved: bool) -> None:
+    """1.6, 7.2: for all keys, whichever got rows meanwhile, and whichever they share a partition with."""
+    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(5)), tmp_path, partitions=partitions)
+    disk.batch([row for key in "abcdef" for row in rows(1, key=key)], time=1)
+    disk.change_spec(applied(Every(count(9)), unbounded=True))
+    disk.batch(rows(2), time=2)
+    disk.change_spec(applied(Every(count(9)), ttl=micros(5)))
+    if moved:
+        disk.rebuild(disk.shown(), 3, time=8)
+    assert [disk.batch([], time=time).counts["expired"] for time in (8, 13, 14)] == [0, 0, 7]
 
 
 class Watched:

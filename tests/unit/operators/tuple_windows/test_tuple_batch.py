@@ -162,3 +162,28 @@ def test_what_a_ttl_that_comes_back_forgets_depends_on_no_partition(
         held.append(sorted(step.shown()["k"].to_pylist()))
     assert held[0] == held[1]
     assert {*held[0]} == {*"abcdef"}
+
+
+@pytest.mark.parametrize(("slide", "time", "aggregates"), CHANGING)
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "also without it"])
+def test_a_ttl_that_comes_back_with_other_partitions_counts_from_then_on(
+    tmp_path: Path, slide: Any, time: Time, aggregates: Any, *, twice: bool
+) -> None:
+    """5.7, 10.2: a key without rows meanwhile is held as long as in the partitions that it was in."""
+    case = (slide, time, aggregates)
+    first, mark = (0, 30) if time is Time.EVENT else (None, None)
+    step = with_ttl(5, tmp_path, case)
+    step.batch([rows(1)], time=1, watermark=first)
+    step.batch([[]], time=2, watermark=mark)
+    step = with_ttl(None, tmp_path, case, step)
+    if twice:
+        step.last = (3, mark)
+        step.rescale(2)
+    step.batch([[{**rows(31)[0], "k": "b"}]], time=20, watermark=mark)
+    after, root, partitions = step, step.root, step.partitions
+    step = with_ttl(5, Path(root), case, after, partitions=partitions)
+    step.last = (30, mark)
+    step.rescale(3)
+    for moment in (31, 35, 36):
+        step.batch([[]], time=moment, watermark=mark)
+        assert ("a" in step.shown()["k"].to_pylist()) == (moment < 36)
