@@ -19,8 +19,18 @@ from penstock.state.keys import Bools
 
 __all__ = ["UNFIT", "TablePredicate", "value_of"]
 
-UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError, KeyError, TypeError)
+UNFIT = (
+    pa.ArrowInvalid,
+    pa.ArrowCapacityError,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    pa.ArrowKeyError,
+    KeyError,
+    TypeError,
+)
 """What `value_of` raises where it cannot compute a value: missing, of another type, beyond its type, or by zero."""
+_MOST_BYTES = (1 << 31) - 1
+"""The bytes of a column of texts, whose places are 32-bit numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +67,9 @@ def value_of(node: Predicate, rows: pa.Table) -> pa.Array:
     """Return the value of an expression for each row; raises one of UNFIT where one of them has none."""
     match node:
         case Literal(value):
+            # Arrow repeats a text beyond that as well, and its places are wrong then.
+            if isinstance(value, str) and len(value.encode()) * rows.num_rows > _MOST_BYTES:
+                raise pa.ArrowCapacityError(f"a text of {len(value):,} letters for {rows.num_rows:,} rows")
             return pa.repeat(_scalar(value), rows.num_rows)
         case Column(path):
             return _column(rows, path)
