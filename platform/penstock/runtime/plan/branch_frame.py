@@ -38,7 +38,13 @@ _STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE
 """A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
 _PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
 _STATE = re.compile(r" *SQLSTATE: \w{5}")
-_DRAWN = re.compile(r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE)
+_DRAWN = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE
+)
+_TEXT = re.compile(
+    r"""--[^\n]*|/[*].*?[*]/|\br'[^']*'|'(?:[^'\\]|\\.)*'""" r'|\br"[^"]*"|"(?:[^"\\]|\\.)*"', re.IGNORECASE | re.DOTALL
+)
+"""Texts and comments, in which nothing is called; in those that begin with r, a backslash stands for itself."""
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
 _EXACT_TIMES = (
     "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
@@ -257,7 +263,7 @@ def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFra
 def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
     """Raise JobError for what one plan for all batches cannot compute; `frame` is the frame with the expressions."""
     for expression in expressions:
-        drawn = _DRAWN.search(expression)
+        drawn = _DRAWN.search(_TEXT.sub("''", expression).replace("`", ""))
         if drawn is not None:
             raise JobError(
                 f"{drawn[1]} in {expression!r} would give the same values in every batch, because the plan is made "

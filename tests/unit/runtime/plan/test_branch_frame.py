@@ -15,6 +15,7 @@ from penstock import Job, agg, seconds
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.job import Stream
 from penstock.quality import OnFail
+from penstock.runtime.plan.branch_frame import refuse_functions
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import FileReplay, MemorySource
 from penstock.testing import Harness
@@ -117,6 +118,30 @@ def test_what_cannot_be_is_refused_at_its_line(tmp_path: Path, name: str) -> Non
     assert isinstance(refusal.value, BadExpression | JobError)
     assert not (tmp_path / "root").exists()
     assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "uniform(0, 9) < 5",
+        "randstr(3, 0)",
+        "`rand`() < 0.5",
+        "a = 'it\\'s' OR rand() < 1",
+        "a = r'\\' AND RANDN () > 0 AND b = 'x'",
+        'a = "\'" OR shuffle(b) IS NULL',
+        "a /* it's */ = uuid() -- it's",
+    ],
+)
+def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) -> None:
+    """DESIGN 3: one plan for all batches would draw once."""
+    with pytest.raises(JobError, match="would give the same values in every batch"):
+        refuse_functions(None, [expression])  # type: ignore[arg-type] # looked at for window functions alone
+
+
+@pytest.mark.parametrize("expression", ["a = 'rand('", 'a = "uuid()"', "a = 'it\\'s rand()'", "a > 1 -- no rand()"])
+def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
+    """API: predicates and expressions are Spark SQL."""
+    refuse_functions(None, [expression])  # type: ignore[arg-type] # looked at for window functions alone
 
 
 @pytest.mark.parametrize(
