@@ -67,6 +67,8 @@ _COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=
 _WORDS = frozenset({"and", "or", "not", "in", "between", "is", "null", "true", "false", "like", "case", "cast", "div"})
 _FUNCTIONS = frozenset({"unix_micros", "unix_millis", "unix_seconds"})
 _COMMENT = re.compile("--|/[*]")
+_MOST_LEVELS = 100
+"""Operators within each other. Python sends no tree of 300 levels to a task, and fewer from deep in a program."""
 _MOST_DIGITS = 38
 """How many digits a decimal of Spark has at most."""
 _LANGUAGE = (
@@ -93,9 +95,11 @@ def parse_predicate(text: object, what: str) -> Predicate:
 def parse_expression(text: str) -> Predicate:
     """Return an expression, whether it is true or false or has another value; raises ValueError for any other text."""
     try:
-        return _Parser(list(_tokens(text))).whole()
+        made = _Parser(list(_tokens(text))).whole()
     except RecursionError:
         raise ValueError("it has too many parentheses or signs within each other") from None
+    _refuse_deep(made)
+    return made
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -234,6 +238,15 @@ class _Parser:
         if not there:
             after = f"after {self.tokens[self.at - 1].text!r}" if self.at else "at its beginning"
             raise ValueError(f"lacks {what} {after}")
+
+
+def _refuse_deep(made: Predicate) -> None:
+    """Raise ValueError for a tree with too many levels, as the left side of each plus of a long sum is one."""
+    level, below = 1, [made]
+    while below := [part for node in below if isinstance(node, Call) for part in node.of]:
+        level += 1
+        if level > _MOST_LEVELS:
+            raise ValueError(f"it has more than {_MOST_LEVELS} operators within each other, as a long sum has")
 
 
 def _number(text: str) -> Literal:

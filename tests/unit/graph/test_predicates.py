@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from penstock.errors import BadExpression
 from penstock.graph.predicates import Call, Column, Literal, columns_of, parse_predicate
@@ -58,6 +59,8 @@ def test_predicates_are_parsed_by_the_precedence_of_sql(text: str, parsed: Any) 
         ("v > 'a", '"\'a" is not understood'),
         (f"v > 0.{'1' * 39}", "more digits than a decimal of Spark"),
         (f"{'(' * 500}v{')' * 500}", "too many parentheses or signs"),
+        (f"{' + '.join(['v'] * 300)} > 1", "more than 100 operators within each other, as a long sum has"),
+        (f"{'NOT ' * 101}v > 1", "more than 100 operators within each other"),
     ],
 )
 def test_anything_else_is_refused_by_name(text: Any, match: str) -> None:
@@ -77,3 +80,9 @@ def test_a_long_list_is_a_flat_tree() -> None:
         parsed = parse_predicate(text, "keep=")
         assert len(list(columns_of(parsed))) == 5_000
         assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_what_is_not_too_deep_can_be_sent() -> None:
+    """4.3: the longest sum reaches the tasks, from a program as deep as pytest is here."""
+    parsed = parse_predicate(f"{' + '.join(['v'] * 99)} > 1", "keep=")
+    assert cloudpickle.loads(cloudpickle.dumps(parsed)) == parsed
