@@ -32,6 +32,7 @@ from penstock.runtime.plan.job_plan import JobPlan, plan_job
 from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
 from penstock.runtime.spark.errors import error_of
+from penstock.runtime.spark.expression_turns import ExpressionTurns
 from penstock.runtime.spark.state_loader import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
 from penstock.runtime.spark.static_tables import StaticTables
 from penstock.runtime.spark.task_time import TaskTime
@@ -99,8 +100,9 @@ class SparkEngine:
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
         self._calls = TransformCalls()
-        self._in_arrow = spark.conf.get("spark.sql.ansi.enabled") == "true"
+        self._turns = ExpressionTurns(able=spark.conf.get("spark.sql.ansi.enabled") == "true")
         self.built: BuiltJob = self._built({})
+        self._built_for = {self._turns.in_tasks: self.built}
         self.described = described(graph, suites, self._tables.columns)
         self._initial: list[DataFrame] = []
         self._sinks = {
@@ -229,29 +231,35 @@ class SparkEngine:
         return [*loaded, *self._computed(replace(facts, manifests=manifests(loaded)))]
 
     def _computed(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
-        """Run the job of a batch; where a task finds no value for an expression, Spark computes it from now on."""
+        """Run the job of a batch; where a task finds no value for an expression, Spark computes the batch."""
         try:
-            return self._collect(self._frame_of(facts), facts)
+            receipts = self._collect(self._frame_of(facts), facts)
         except LeftToSpark:
-            self._in_arrow = False
-            self.built = self._built(facts.spans)
-            return self._collect(self.built.frame, facts)
+            self._turns.left()
+            receipts = self._collect(self._frame_of(facts), facts)
+        self._turns.done()
+        return receipts
 
     def _frame_of(self, facts: BatchContext) -> DataFrame:
-        """Return the frame that a batch runs: the same for all batches (FACTS 5).
+        """Return the frame that a batch runs: the same for all batches in which tasks compute, or Spark (FACTS 5).
 
         It is another one for each batch where Spark reads a source, or a transform wants to see each batch.
         """
+        in_tasks = self._turns.in_tasks
         if self._plans_each:
             self._calls.facts = facts
             self.built = self._built(facts.spans)
+        else:
+            if in_tasks not in self._built_for:
+                self._built_for[in_tasks] = self._built(facts.spans)
+            self.built = self._built_for[in_tasks]
         return self.built.frame
 
     def _built(self, spans: Mapping[str, Span | None]) -> BuiltJob:
         readers = self._readers_of(spans)
         tables = self._tables.schemas
         return FrameBuilder(
-            self.plan, self.spark, readers, self._suites, self._calls, tables=tables, in_arrow=self._in_arrow
+            self.plan, self.spark, readers, self._suites, self._calls, tables=tables, in_arrow=self._turns.in_tasks
         ).build()
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:

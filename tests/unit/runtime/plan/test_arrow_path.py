@@ -276,16 +276,25 @@ def test_tasks_compute_what_spark_computes(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_a_value_that_no_task_finds_is_sparks_to_find_or_to_refuse(tmp_path: Path) -> None:
-    """A sum beyond its type, where SQL would not have looked, goes through Spark; otherwise its error is raised."""
+def test_a_value_that_no_task_finds_is_sparks_to_find_or_to_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum beyond its type, where SQL would not have looked, goes through Spark; otherwise its error is raised.
+
+    Spark computes a batch after it as well, and then the tasks do again.
+    """
+    monkeypatch.setattr("penstock.runtime.spark.expression_turns._FIRST", 1)
     job = Job("beyond", partitions=1)
     rows = job.source("rows", MemorySource("n int, m int"), event_time=None)
     rows.filter("n = 0 OR m % n = 0").with_columns(s="m + 1").write("out", MemorySink())
     with Harness(job, tmp_path / "root") as harness:
         harness.batch({"rows": [{"n": 2, "m": 4}]})
-        assert harness._running().engine._in_arrow
+        turns = harness._running().engine._turns
+        assert turns.in_tasks
         assert harness.batch({"rows": [{"n": 0, "m": 4}, {"n": 2, "m": 3}]})["out"] == [{"n": 0, "m": 4, "s": 5}]
-        assert not harness._running().engine._in_arrow
+        for in_tasks in (False, True):
+            assert turns.in_tasks == in_tasks
+            assert harness.batch({"rows": [{"n": 2, "m": 6}]})["out"] == [{"n": 2, "m": 6, "s": 7}]
         with pytest.raises(UserFunctionError, match=r"ARITHMETIC_OVERFLOW.*m \+ 1"):
             harness.batch({"rows": [{"n": 1, "m": 2**31 - 1}]})
 
