@@ -22,7 +22,13 @@ from penstock.graph.windows import PANE, REVISION
 _ALIAS = re.compile(r"(?P<of>.*[\s)`])(?:as\s*)?`?(?P<name>\w+)`?", re.IGNORECASE | re.DOTALL)
 _WORD = re.compile(r"\w+")
 
-__all__ = ["needs_retractions", "refuse_misread_revisions", "revising_above", "use_of_revisions"]
+__all__ = [
+    "deletes_retracted",
+    "needs_retractions",
+    "refuse_misread_revisions",
+    "revising_above",
+    "use_of_revisions",
+]
 
 
 def revising_above(node: Node, *, times: bool = False) -> Iterator[StepNode]:
@@ -47,6 +53,11 @@ def needs_retractions(step: StepNode, nodes: Iterable[Node]) -> bool:
         for node in nodes
         for above in revising_above(node)
     )
+
+
+def deletes_retracted(node: SinkNode) -> bool:
+    """Return whether a sink deletes the rows that a step above it takes back."""
+    return any(_replaces(node, above) for above in revising_above(node))
 
 
 def refuse_misread_revisions(nodes: Iterable[Node]) -> None:

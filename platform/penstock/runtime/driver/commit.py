@@ -9,6 +9,7 @@ from typing import Any
 from penstock.checkpoint.log.entries import HELD_BACK, Commit, Offsets, Requeued, SourceProgress, StagedFile
 from penstock.errors import AccountingBroken, GateStopped
 from penstock.graph.nodes import CheckNode
+from penstock.graph.revision_readers import deletes_retracted
 from penstock.quality.policy import Action, Disposition, disposition
 from penstock.quality.verdict import Verdict
 from penstock.runtime.driver.engine import Engine
@@ -190,8 +191,11 @@ def _sort_files(engine: Engine, outcome: BatchReceipts, units: Units) -> tuple[F
         if check is None:
             staged[sink] = [file for file, _ in files]
             continue
-        guarded = [s.name for s in engine.graph.sinks if isinstance(s.parent, CheckNode) and s.parent.name == check]
-        counts = outcome.accounting[f"check:{check}"] if sink == guarded[0] else None
+        behind = [s for s in engine.graph.sinks if isinstance(s.parent, CheckNode) and s.parent.name == check]
+        guarded = [s.name for s in behind]
+        # One that deletes what is taken back gets all rows of the check; others may not.
+        counted = next((s.name for s in behind if deletes_retracted(s)), guarded[0])
+        counts = outcome.accounting[f"check:{check}"] if sink == counted else None
         for file, unit in files:
             fate = _fate(file, units.get((check, unit)))
             if fate == ("published" if sink in guarded else "quarantined"):

@@ -25,6 +25,7 @@ from penstock.graph.nodes import (
     UnionNode,
 )
 from penstock.graph.policies import OnFail
+from penstock.graph.revision_readers import deletes_retracted
 from penstock.graph.steps import MAIN_OUTLET, StepNode, Unit
 from penstock.operators.protocol import TIME, Step
 from penstock.quality.compile import CompiledGate, compile_suite
@@ -338,6 +339,7 @@ class FrameBuilder:
             by_window=unit is not None,
             separate=check.on_fail in (OnFail.DROP, OnFail.QUARANTINE),
             quarantine=quarantine,
+            deleting=tuple(s.name for s in sinks if deletes_retracted(s)),
         )
 
     def _probe(self, gate: CompiledGate) -> None:

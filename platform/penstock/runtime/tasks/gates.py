@@ -32,6 +32,7 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
 
     The unit is one closed window where the rows come from a window step, else the batch (SEMANTICS 11.1).
     Rows that take another back pass without a judgement: the gate may have let the other pass, in a unit of more rows.
+    Where sinks delete by them, they alone get them: another may never have got the row that is taken back.
     """
     gate: CompiledGate = leaf.gate
     names = {column: name for name, column in leaf.judged.items()}
@@ -45,12 +46,13 @@ def stage_checked(alive: pa.Table, leaf: SinkLeafSpec, files: TaskFiles) -> Iter
     masks, retracted = fails_mask(rows, gate).to_numpy(), which_retracted(rows)
     if retracted is not None:
         masks = np.where(retracted.to_numpy(), 0, masks)
+    # A unit that goes as a whole goes without them.
+    if retracted is not None and (files.facts.apart or leaf.deleting):
+        passes = rows.filter(retracted).select(leaf.staged)
+        yield from files.stage(passes, leaf.deleting or leaf.sinks, ordered=leaf.ordered, check=leaf.check)
+        judged = pc.invert(retracted)
+        rows, masks = rows.filter(judged), masks[judged.to_numpy()]
     if files.facts.apart:
-        if retracted is not None:  # a unit that goes as a whole goes without them
-            passes = rows.filter(retracted).select(leaf.staged)
-            yield from files.stage(passes, leaf.sinks, ordered=leaf.ordered, check=leaf.check)
-            judged = pc.invert(retracted)
-            rows, masks = rows.filter(judged), masks[judged.to_numpy()]
         yield from _stage_apart(rows, masks, leaf, files)
         return
     if not leaf.separate or not masks.any():

@@ -71,6 +71,8 @@ class SinkLeafSpec:
     separate: bool = False
     """Whether rows that fail a rule are staged apart, because the verdict may withhold them."""
     quarantine: Outlet | None = None
+    deleting: tuple[str, ...] = ()
+    """The sinks that delete what is taken back; the check may have withheld from the others what that was."""
 
     @property
     def staged(self) -> tuple[str, ...]:

@@ -91,14 +91,27 @@ def test_no_rows_no_files(tmp_path: Path) -> None:
     assert staged([], tmp_path, apart=True) == []
 
 
-@pytest.mark.parametrize(("apart", "files"), [(False, [[12, 5], [99]]), (True, [[12], [5], [99]])])
-def test_what_is_taken_back_is_not_judged(tmp_path: Path, *, apart: bool, files: list[list[int]]) -> None:
-    """2.6, 2.10, 11.5: no verdict withholds it, nor who drops the unit of its window; it counts among the rows."""
+@pytest.mark.parametrize(
+    ("apart", "deleting", "files"),
+    [
+        (False, (), [("out", [12, 5]), ("log", [12, 5]), ("out", [99]), ("log", [99])]),
+        (False, ("out",), [("out", [12]), ("out", [5]), ("log", [5]), ("out", [99]), ("log", [99])]),
+        (True, ("out",), [("out", [12]), ("out", [5]), ("log", [5]), ("out", [99]), ("log", [99])]),
+    ],
+)
+def test_what_is_taken_back_is_not_judged(
+    tmp_path: Path, *, apart: bool, deleting: tuple[str, ...], files: list[tuple[str, list[int]]]
+) -> None:
+    """2.6, 2.10, 11.5: no verdict withholds it, nor who drops the unit of its window; it counts among the rows.
+
+    A sink that appends beside one that deletes gets none: the row that is taken back may have been withheld.
+    """
     gate = compile_suite(load_suite({"name": "s", "expectations": [STRICT]}, where="here"), {"v": "bigint"})
     ((hidden, _),) = gate.row_columns()
     leaf = SinkLeafSpec(
         order=0,
-        sinks=("out",),
+        sinks=("out", "log"),
+        deleting=deleting,
         visible=("v", "_pane"),
         check="c",
         gate=gate,
@@ -106,7 +119,9 @@ def test_what_is_taken_back_is_not_judged(tmp_path: Path, *, apart: bool, files:
         by_window=True,
         separate=True,
     )
-    facts = SimpleNamespace(apart=apart, batch=7, epoch=1, run="ab", staging={"out": str(tmp_path)}, forms={})
+    facts = SimpleNamespace(
+        apart=apart, batch=7, epoch=1, run="ab", staging=dict.fromkeys(("out", "log"), str(tmp_path)), forms={}
+    )
     rows = pa.table(
         {
             "v": [12, 5, 99],
@@ -123,5 +138,6 @@ def test_what_is_taken_back_is_not_judged(tmp_path: Path, *, apart: bool, files:
         (20, 1),
         (30, 1),
     ]
-    assert [pq.read_table(tmp_path / body["file"]["path"])["v"].to_pylist() for body in staged] == files
+    written = [(body["sink"], pq.read_table(tmp_path / body["file"]["path"])["v"].to_pylist()) for body in staged]
+    assert written == files
     assert (staged[0]["file"]["fails"], staged[0]["file"]["unit"]) == ([], None)
