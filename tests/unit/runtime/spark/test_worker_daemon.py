@@ -73,6 +73,32 @@ def test_memory_that_tasks_have_freed_is_returned() -> None:
     assert min(before) - after > 50, (before, after)
 
 
+FAULTS = """
+import json, resource, sys
+import numpy as np
+from penstock.runtime.spark import worker_daemon
+
+if sys.argv[1] == "kept":
+    worker_daemon.keep_freed_memory()
+for _ in range(20):
+    arrays = [np.ones(1_000_000) for _ in range(5)]
+    del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_a_worker_uses_the_memory_of_freed_arrays_again() -> None:
+    """The system hands out 800 MB page by page otherwise; in a worker 40 MB once."""
+    run = [sys.executable, "-c", FAULTS]
+    kept, plain = (
+        int(subprocess.run([*run, how], capture_output=True, text=True, check=True, timeout=100).stdout)
+        for how in ("kept", "plain")
+    )
+    assert plain - kept > 10_000, (kept, plain)
+
+
 ARCHIVES = """
 import importlib, json, sys, zipimport
 import packed.inside
