@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.key_codes import key_codes
-from penstock.state.keys import Bools, Ints, equal_at, equal_keys
+from penstock.state.keys import Bools, Ints, equal_at, equal_keys, places_in_range
 
 __all__ = ["Grouping", "group_rows", "group_runs"]
 
 _GOLDEN = np.int64(-7046029254386353131)  # 2**64 / the golden ratio, odd: multiplying by it loses nothing
+
+
+_LOOKED_AT = 64
+"""About how many rows tell whether there are many groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,14 @@ class Grouping:
 def group_rows(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None = None) -> Grouping:
     """Number the groups of rows by `groups` (all one where None), hash and key columns.
 
-    One hash table over 64 bits finds the groups, and every row is compared with the first of its group.
-    Where that shows a collision, the keys of that group are numbered exactly, which is slower.
+    Keys of one column of whole numbers in a small range are found in a table of that range. For others one hash table
+    over 64 bits finds the groups, and every row is compared with the first of its group. Where that shows a collision,
+    the keys of that group are numbered exactly, which is slower.
     """
     if groups is not None and len(groups) and (groups == groups[0]).all():
         groups = None  # as of a batch whose rows are in one slice
+    if len(keys) == 1 and (places := _places(keys[0], groups)) is not None:
+        return _by_place(*places, hashes, groups)
     mixed = hashes if groups is None else hashes ^ (groups * _GOLDEN)
     coded = pa.array(mixed).dictionary_encode()
     ids = coded.indices.to_numpy().astype(np.int64)
@@ -53,10 +61,39 @@ def group_rows(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None = Non
     if unlike is not None:
         ids = _told_apart(keys, hashes, groups, ids, unlike)
         first = _first_rows(ids, int(ids.max()) + 1)
-    order = np.argsort(hashes[first]) if groups is None else np.lexsort((hashes[first], groups[first]))
+    order = _order(first, hashes, groups)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return Grouping(rank[ids], first[order])
+
+
+def _order(first: Ints, hashes: Ints, groups: Ints | None) -> npt.NDArray[np.intp]:
+    return np.argsort(hashes[first]) if groups is None else np.lexsort((hashes[first], groups[first]))
+
+
+def _places(key: pa.Array, groups: Ints | None) -> tuple[Ints, int] | None:
+    """Return the place of each row in a table of (group, key), and its length; None where it would be a long one."""
+    ranged = places_in_range(key)
+    if ranged is None or groups is None:
+        return None if ranged is None else (ranged[0], ranged[2])
+    places, _, width = ranged
+    # Many groups are seen in a few rows; then the rows need not be numbered by group.
+    if len(np.unique(groups[:: 1 + len(groups) // _LOOKED_AT])) * width > len(groups):
+        return None
+    coded = pa.array(groups).dictionary_encode()
+    length = len(coded.dictionary) * width
+    return (coded.indices.to_numpy() * np.int64(width) + places, length) if length <= len(groups) else None
+
+
+def _by_place(places: Ints, length: int, hashes: Ints, groups: Ints | None) -> Grouping:
+    first_at = np.full(length, -1, dtype=np.int64)
+    first_at[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # of several the last that is assigned stays
+    used = np.flatnonzero(first_at >= 0)
+    first = first_at[used]
+    order = _order(first, hashes, groups)
+    rank = np.empty(length, dtype=np.int64)
+    rank[used[order]] = np.arange(len(order))
+    return Grouping(rank[places], first[order])
 
 
 def group_runs(keys: Sequence[pa.Array], hashes: Ints, lengths: Sequence[int]) -> Grouping:

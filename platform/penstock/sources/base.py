@@ -312,5 +312,6 @@ def with_hidden(
     n = table.num_rows
     index = partition if isinstance(partition, pa.Array) else pa.repeat(pa.scalar(partition, pa.int32()), n)
     table = table.append_column(PARTITION, index).append_column(POSITION, positions)
-    table = table.append_column(ERROR, pa.nulls(n, pa.string()) if error is None else error)
-    return table.append_column(RAW, pa.nulls(n, pa.string()) if raw is None else raw)
+    absent = pa.nulls(n if error is None or raw is None else 0, pa.string())
+    table = table.append_column(ERROR, absent if error is None else error)
+    return table.append_column(RAW, absent if raw is None else raw)

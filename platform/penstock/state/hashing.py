@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.state.keys import Ints
+from penstock.state.keys import Ints, places_in_range
 
 __all__ = ["can_hash", "content_hashes", "hash_columns", "normalise"]
 
@@ -28,6 +28,11 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _SEED = np.uint64(42)
 _STRIPE, _WORD, _HALF = 32, 8, 4
 """Bytes that a step takes at once."""
+_SAMPLE, _MOSTLY = 8, 0.9
+"""What part of a column of texts is a sample, and the share of distinct items in it that is too high to use them.
+
+Arrow numbers texts in a fifth of the time that hashing them takes.
+"""
 _ALL = 1 << 30  # more elements than an array has, so that printing leaves none out
 
 
@@ -54,12 +59,33 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
     Columns are of types that `can_hash` takes, floats are normalised. Raises TypeError for another type.
     """
     hashes = np.full(rows, _SEED, dtype=np.uint64)
+    if columns and (repeated := _repeated(columns[0])) is not None:
+        places, distinct = repeated
+        hashes = hash_columns([distinct], len(distinct)).view(np.uint64)[places]
+        columns = columns[1:]
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
         for column in columns:
             hashed = _hashed(column, hashes)
             known = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else True
             hashes = hashed if known is True else np.where(known, hashed, hashes)
     return hashes.view(np.int64)
+
+
+def _repeated(column: pa.Array) -> tuple[Ints, pa.Array] | None:
+    """Return the distinct values of a column, and the place of each item among them, where that saves time.
+
+    Only the first column of a key: the others are hashed with a seed for each row.
+    """
+    if (ranged := places_in_range(column)) is not None:
+        places, least, width = ranged
+        return places, pa.array(np.arange(width) + np.int64(least)).cast(column.type)
+    if not _is_text(column.type):
+        return None
+    sample = column.slice(0, len(column) // _SAMPLE)
+    if pc.count_distinct(sample, mode="all").as_py() >= _MOSTLY * len(sample):
+        return None
+    coded = column.dictionary_encode(null_encoding="encode")
+    return coded.indices.to_numpy(), coded.dictionary
 
 
 def content_hashes(columns: Sequence[pa.ChunkedArray], rows: int) -> Ints:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import WrongPartition
 
-__all__ = ["Bools", "Ints", "canonical", "check_partition", "equal_at", "equal_keys", "partition_of"]
+__all__ = ["Bools", "Ints", "canonical", "check_partition", "equal_at", "equal_keys", "partition_of", "places_in_range"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -39,6 +39,20 @@ def check_partition(hashes: Ints, partition: int, partitions: int, *, step: str)
             f"{wrong} of {len(hashes)} rows of step {step!r} are not those of partition {partition} of {partitions}"
         )
         raise WrongPartition(problem, step=step, partition=partition, rows=wrong)
+
+
+def places_in_range(column: pa.Array) -> tuple[Ints, int, int] | None:
+    """Return the place of each item of a column in the range of its whole numbers, the least, and the range's length.
+
+    None for another type, for nulls, and for a range of more than half as many numbers as there are items. A table of
+    the range is cheaper than one of hashes while it has few places that no item needs.
+    """
+    if not pa.types.is_signed_integer(column.type) or column.null_count or not len(column):
+        return None
+    least, most = (limit.as_py() for limit in pc.min_max(column).values())
+    if most - least >= len(column) // 2:
+        return None
+    return column.to_numpy().astype(np.int64, copy=False) - np.int64(least), least, most - least + 1
 
 
 def equal_keys(left: Sequence[pa.Array], at: Ints, right: Sequence[pa.Array], where: Ints) -> Bools:

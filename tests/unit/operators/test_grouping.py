@@ -83,6 +83,24 @@ def test_slices_that_collide_with_hashes_are_told_apart():
     assert grouped.groups == 2
 
 
+@settings(max_examples=examples(40))
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64()], ids=str)
+@given(data=st.data())
+def test_whole_numbers_of_a_small_range_have_the_groups_of_their_hashes(kind, data):
+    """DESIGN 6: a table of the range gives the groups, and the order, of a table of hashes; also at the type's ends."""
+    limits = np.iinfo(kind.to_pandas_dtype())
+    least = data.draw(st.sampled_from([limits.min, -2, limits.max - 3]))
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-60, 0, 60, 120])), min_size=8))
+    keys = pa.array([least + place for place, _ in rows], kind)
+    hashes = np.array([place * 7919 % 5 - 2 for place, _ in rows], dtype=np.int64)
+    for starts in (None, np.array([start for _, start in rows], dtype=np.int64)):
+        ranged = group_rows([keys], hashes, starts)
+        with pytest.MonkeyPatch.context() as without:
+            without.setattr(grouping, "_places", lambda key, groups: None)
+            expected = group_rows([keys], hashes, starts)
+        assert (ranged.ids.tolist(), ranged.first.tolist()) == (expected.ids.tolist(), expected.first.tolist())
+
+
 def test_rows_without_key_columns_are_one_group():
     """API: every keyed operator exists on a stream without keys too."""
     assert group_rows([], np.zeros(3, np.int64)).ids.tolist() == [0, 0, 0]
@@ -94,7 +112,7 @@ def test_a_collision_costs_the_rows_that_share_it(monkeypatch):
     monkeypatch.setattr(grouping, "_exact_ids", lambda keys, *more: numbered.append(len(keys[0])) or exact(keys, *more))
     keys = np.arange(10_000, dtype=np.int64) % 5_000
     hashes = np.where(keys == 4_999, 7, keys)
-    grouped = group_rows([pa.array(keys)], hashes)
+    grouped = group_rows([pa.array(keys).cast(pa.string())], hashes)
     assert (grouped.groups, numbered) == (5_000, [4])
     assert len(set(zip(grouped.ids.tolist(), keys.tolist(), strict=True))) == 5_000
 

@@ -86,3 +86,26 @@ def test_other_types_are_left_to_spark(kind: pa.DataType) -> None:
     assert not can_hash(kind)
     with pytest.raises(TypeError, match="hashed by Spark alone"):
         hash_columns([pa.nulls(1, kind)], 1)
+
+
+REPEATED = {
+    "longs": pa.array([5, 7, 6, 5] * 10),
+    "bytes at the ends": pa.array([-128, 127, -128] * 200, pa.int8()),
+    "longs at the ends": pa.array([2**63 - 1, 2**63 - 2] * 3),
+    "longs far apart": pa.array([-(2**63), 2**63 - 1] * 3),
+    "ints, of which some are null": pa.array([1, None, 2] * 9, pa.int32()),
+    "texts": pa.array(["a", None, "", "bc" * 40] * 20),
+    "texts in a slice": pa.array(["a", None, "", "bc" * 40] * 20).slice(3, 50),
+    "blobs": pa.array([b"a", None, b""] * 20),
+    "texts, of which all differ": pa.array(list(map(str, range(99)))),
+    "no texts": pa.array([], pa.string()),
+}
+
+
+@pytest.mark.parametrize("column", REPEATED.values(), ids=REPEATED)
+def test_values_that_repeat_have_the_hashes_that_each_has_alone(column: pa.Array) -> None:
+    """DESIGN 6: the distinct ones are hashed where that is cheaper, by themselves and before another column."""
+    second = pa.array(range(len(column)), pa.int64())
+    for columns in ([column], [column, second], [second, column]):
+        alone = [hash_columns([c.slice(row, 1) for c in columns], 1)[0] for row in range(len(column))]
+        assert hash_columns(columns, len(column)).tolist() == alone

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import WrongPartition
-from penstock.state.keys import canonical, check_partition, equal_at, equal_keys, partition_of
+from penstock.state.keys import canonical, check_partition, equal_at, equal_keys, partition_of, places_in_range
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
@@ -114,3 +114,23 @@ def test_canonical_values_can_be_hashed_and_are_equal_to_themselves(value):
 def test_canonical_values_of_decimals_that_are_equal_are_equal():
     """Whatever their scale."""
     assert canonical({"a": decimal.Decimal("1.0")}) == canonical({"a": decimal.Decimal("1.00")})
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([5, 6, 5, 5]), ([0, 1, 0, 0], 5, 2)),
+        (pa.array([-128, 127] * 256, pa.int8()), ([0, 255] * 256, -128, 256)),
+        (pa.array([2**63 - 1] * 2), ([0, 0], 2**63 - 1, 1)),
+        (pa.array([5, 7, 5, 5]), None),
+        (pa.array([-(2**63), 2**63 - 1] * 9), None),
+        (pa.array([5, None, 5, 5]), None),
+        (pa.array([5.0] * 9), None),
+        (pa.array([], pa.int64()), None),
+    ],
+    ids=str,
+)
+def test_whole_numbers_have_places_where_their_range_is_small(column, expected):
+    """DESIGN 6: a range of half as many numbers as there are items at most, without nulls, up to the type's ends."""
+    ranged = places_in_range(column)
+    assert (ranged and (ranged[0].tolist(), *ranged[1:])) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from penstock.runtime.tasks.specs import ROW_STATUS, SourceSpec
 from penstock.runtime.tasks.staging import Outlet
 from penstock.sources.base import PARTITION
 
+NOTHING_AGAIN = SimpleNamespace(facts=SimpleNamespace(requeued={}))
 PARTITIONS = st.integers(0, 400) | st.sampled_from((-7, 4_096, 4_097, 2**30))
 ROW = st.tuples(PARTITIONS, st.sampled_from([0, 0, 2, -1, -2]), st.none() | st.integers(-(2**40), 2**40))
 
@@ -31,7 +33,7 @@ def test_rows_and_highest_times_are_said_by_partition(rows: list[tuple[int, int,
         }
     )
     spec = SourceSpec(name="s", place=0, quarantine=Outlet(sinks=(), lanes=(), schema=QUARANTINE_SCHEMA, place=0))
-    ((item,),) = [list(_account(table, spec, None))]
+    ((item,),) = [list(_account(table, spec, NOTHING_AGAIN))]
     receipt = json.loads(item.body)
     read = {str(p): sum(q == p for q, _, _ in rows) for p, _, _ in rows}
     times = {p: [t for q, fate, t in rows if str(q) == p and fate >= 0 and t is not None] for p in read}
@@ -56,6 +58,6 @@ def test_partitions_are_looked_at_together(monkeypatch) -> None:
         }
     )
     spec = SourceSpec(name="s", place=0, quarantine=Outlet(sinks=(), lanes=(), schema=QUARANTINE_SCHEMA, place=0))
-    (item,) = _account(table, spec, None)
+    (item,) = _account(table, spec, NOTHING_AGAIN)
     assert looked == [n]
     assert json.loads(item.body)["highest"]["999"] == n - 1
