@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from penstock.runtime.plan.source_rows import BatchFrame, BatchReader
 from penstock.runtime.restore.compatibility import Finding, Stored, compare, described, refuse
 from penstock.runtime.spark.errors import error_of
 from penstock.runtime.spark.expression_turns import ExpressionTurns
+from penstock.runtime.spark.physical_plans import PhysicalPlans
 from penstock.runtime.spark.state_loader import initial_frame, loading_frame, manifests, refuse_unfit, rewritten_tables
 from penstock.runtime.spark.static_tables import StaticTables
 from penstock.runtime.spark.task_time import TaskTime
@@ -52,28 +52,6 @@ if TYPE_CHECKING:
     from penstock.runtime.driver.requeues import RequeueService
 
 __all__ = ["SparkEngine"]
-
-_OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
-_WITHOUT_MEMORY = frozenset({"Filter", "MapInArrow", "Project", "Range", "Union"})
-"""Operators of Spark that compute their rows again in each run of a plan."""
-_OF_TODAY = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark reads as a time, wherever they stand in a plan."""
-
-
-def _keeps_nothing(frame: DataFrame) -> bool:
-    """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once.
-
-    `current_timestamp()` and its like become literals when Spark optimises, and would stand still; so does
-    `CAST('now' AS TIMESTAMP)`, which no pattern tells.
-    """
-    java: Any = frame._jdf.queryExecution()  # noqa: SLF001 - no public way
-    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - no public way
-    current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    # By itself a tree names 25 columns of each operator.
-    whole = java.analyzed().treeString(True, False, 2**31 - 1, False, False)  # noqa: FBT003 - Scala's signature
-    if java.analyzed().containsPattern(current) or _OF_TODAY.search(whole):
-        return False
-    return _WITHOUT_MEMORY.issuperset(_OPERATOR.findall(java.executedPlan().toString().strip()))
 
 
 class SparkEngine:
@@ -114,7 +92,7 @@ class SparkEngine:
         self._prepared = False
         self._recovered: Recovered | None = None
         self._task_time = TaskTime(spark.sparkContext)
-        self._same: tuple[DataFrame | None, DataFrame | None] = (None, None)
+        self._plans = PhysicalPlans(spark, each=self._plans_each)
         self.requeues: RequeueService | None = None
         """What takes in requests to send quarantined rows again; None where nobody can ask."""
 
@@ -298,7 +276,7 @@ class SparkEngine:
             try:
                 self.built.homes.settle()
                 self.built.caches.keep()
-                rows = self._planned(frame).collect()
+                rows = self._plans.of(frame).collect()
             except Exception as why:
                 if LeftToSpark.__name__ in str(why):
                     raise LeftToSpark from why
@@ -307,21 +285,7 @@ class SparkEngine:
                 with suppress(Exception):  # of a Java process that has died, which the error in hand names
                     self.built.caches.release()
                 context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
-        return list(receipts_of((row[0], bytes(row[1])) for row in rows))
-
-    def _planned(self, frame: DataFrame) -> DataFrame:
-        """Return what a batch collects of a frame, with a physical plan of its own, or the same one as before.
-
-        A shuffle in a plan that ran before gives its files again (FACTS 5: 41 of 60 batches were stale). So such a plan
-        is made each time, by a select. A plan of Python functions and projections keeps nothing.
-        """
-        known, same = self._same
-        if known is frame and same is not None:
-            return same
-        planned = frame.select("_port", "_payload")
-        if known is not frame:
-            self._same = (frame, planned if not self._plans_each and _keeps_nothing(planned) else None)
-        return planned
+        return list(receipts_of(((row[0], bytes(row[1])) for row in rows), facts.run))
 
     def cancel(self) -> None:
         """End a computation that runs."""

@@ -14,7 +14,7 @@ from penstock.runtime.tasks.routing import route
 from penstock.runtime.tasks.specs import RouteSpec, StateSpec
 from penstock.runtime.tasks.staging import TaskFiles
 from penstock.runtime.tasks.state_stage import run_state
-from penstock.runtime.tasks.transport import Emitter, Item, cut, split_carriers
+from penstock.runtime.tasks.transport import Emitter, Item, cut, ran, split_carriers
 from penstock.sources.base import TaskReader
 
 __all__ = [
@@ -34,8 +34,10 @@ __all__ = [
 Batches = Iterator[pa.RecordBatch]
 TaskFunction = Callable[[Batches], Batches]
 
-_READ = "read"
-"""The port by which rows travel that several forks of a source take."""
+
+def _sent_by(run: str) -> str:
+    """Return the port by which rows travel that several forks of a source take, in one attempt at a batch."""
+    return f"read:{run}"
 
 
 def read_task(source: str, reader: TaskReader, splits: int, max_future: int | None, schema: pa.Schema) -> TaskFunction:
@@ -86,8 +88,9 @@ def send_task(read: TaskFunction, splits: int) -> TaskFunction:
 
     def run(batches: Batches) -> Batches:
         # Spark's partition is the part: in front of a shuffle nothing is united.
-        _, partition = task_files(emitter)
-        yield from emitter.emit((Item(_READ, table) for table in cut(read(batches))), partition)
+        files, partition = task_files(emitter)
+        port = _sent_by(files.facts.run)
+        yield from emitter.emit((Item(port, table) for table in cut(read(batches))), partition)
 
     return run
 
@@ -96,7 +99,10 @@ def take_task(schema: pa.Schema) -> TaskFunction:
     """Return the function that makes rows of what was sent; all that a part takes comes from one task, in order."""
 
     def run(batches: Batches) -> Batches:
+        port = _sent_by(current_batch().run)
         for batch in batches:
+            if strange := set(batch.column("_port").to_pylist()) - {port}:
+                raise RuntimeError(f"rows of {strange} came, and not {port}: those of another attempt at the batch")
             for payload in batch.column("_payload"):
                 with pa.ipc.open_stream(payload.as_buffer()) as rows:
                     for sent in rows:
@@ -111,7 +117,7 @@ def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
     def run(batches: Batches) -> Batches:
         files, partition = task_files(emitter)
         routed = (route(spec.of_branch(table), spec, files) for table in cut(batches) for spec in specs)
-        yield from emitter.emit(chain.from_iterable(routed), partition)
+        yield from emitter.emit(chain([ran(files.facts.run)], chain.from_iterable(routed)), partition)
 
     return run
 
@@ -124,7 +130,7 @@ def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
         carriers, rows = split_carriers(batches)
         yield from emitter.forward(carriers)
         items = (item for table in cut(rows) for item in route(table, spec, files))
-        yield from emitter.emit(items, partition)
+        yield from emitter.emit(chain([ran(files.facts.run)], items), partition)
 
     return run
 
@@ -138,7 +144,7 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
         carriers, _ = split_carriers(batches)
         mine, others = run_state(carriers, specs, partition, files)
         yield from emitter.forward(others)
-        yield from emitter.emit(mine, partition)
+        yield from emitter.emit(chain([ran(files.facts.run)], mine), partition)
 
     return run
 

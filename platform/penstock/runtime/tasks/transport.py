@@ -26,6 +26,7 @@ __all__ = [
     "Emitter",
     "Item",
     "cut",
+    "ran",
     "receipt",
     "receipts_of",
     "split_carriers",
@@ -34,6 +35,7 @@ __all__ = [
 RECEIPT = "receipt"
 ENVELOPE = pa.schema([("_pid", pa.int32()), ("_port", pa.string()), ("_order", pa.int64()), ("_payload", pa.binary())])
 
+_RAN = "ran"
 _MOST_BYTES = 64 << 20
 """About how many bytes of rows are in one payload at most."""
 BATCH_BYTES = 256 << 20
@@ -67,12 +69,24 @@ def receipt(kind: str, **fields: Any) -> Item:
     return Item(RECEIPT, json.dumps({"kind": kind, **fields}).encode())
 
 
-def receipts_of(rows: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:
-    """Yield the receipts that are the result of a batch's job; raises AccountingBroken for rows that no stage took."""
+def ran(run: str) -> Item:
+    """Return the receipt that says in which attempt at a batch a task ran."""
+    return receipt(_RAN, run=run)
+
+
+def receipts_of(rows: Iterable[tuple[str, bytes]], run: str) -> Iterator[dict[str, Any]]:
+    """Yield the receipts that are the result of a batch's job, but for those of `ran`.
+
+    Raises AccountingBroken for rows that no stage took, and for what a task of another attempt than `run` has sent.
+    """
     for port, payload in rows:
         if port != RECEIPT:
             raise AccountingBroken(f"rows for {port!r} came to the driver: no stage of the batch has taken them")
-        yield json.loads(payload)
+        said = json.loads(payload)
+        if said["kind"] != _RAN:
+            yield said
+        elif said["run"] != run:
+            raise AccountingBroken(f"the batch, of run {run}, has read what a task of run {said['run']} had sent")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from penstock.runtime.tasks.transport import (
     Emitter,
     Item,
     cut,
+    ran,
     receipt,
     receipts_of,
     split_carriers,
@@ -63,7 +64,7 @@ def test_a_payload_is_the_table_it_was() -> None:
 def test_a_receipt_comes_back_as_it_was_said() -> None:
     """DESIGN 4: receipts and counts travel as rows of the job's result."""
     sent = emitted(Emitter(stage=0), [receipt("read", rows={"0": 3}), receipt("x", n=None)])
-    receipts = receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True))
+    receipts = receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True), "a")
     assert list(receipts) == [{"kind": "read", "rows": {"0": 3}}, {"kind": "x", "n": None}]
 
 
@@ -71,7 +72,16 @@ def test_rows_that_no_stage_took_stop_the_batch() -> None:
     """What reaches the driver and is no receipt was lost on its way to a step."""
     sent = emitted(Emitter(stage=0), [receipt("x"), Item("step:w/0", rows_of(1), 0)])
     with pytest.raises(AccountingBroken, match="step:w/0"):
-        list(receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True)))
+        list(receipts_of(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True), "a"))
+
+
+def test_what_another_attempt_at_the_batch_has_sent_stops_it() -> None:
+    """Decision 208: rows of a shuffle that ran before come with its receipt; those of this attempt say nothing more."""
+    sent = emitted(Emitter(stage=0), [ran("a"), receipt("x"), ran("b")])
+    rows = list(zip(sent["_port"].to_pylist(), sent["_payload"].to_pylist(), strict=True))
+    assert list(receipts_of(rows[:2], "a")) == [{"kind": "x"}]
+    with pytest.raises(AccountingBroken, match=r"run a, .* run b"):
+        list(receipts_of(rows, "a"))
 
 
 def test_no_items_no_rows() -> None:

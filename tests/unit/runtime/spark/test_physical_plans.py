@@ -1,0 +1,96 @@
+"""The physical plan of one batch serves the next, which computes its own rows (DESIGN 4, FACTS 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from harness_jobs import ORDERS, flights_like, order
+
+from penstock import Job, seconds
+from penstock.errors import AccountingBroken, ComputeFailed
+from penstock.runtime.spark.physical_plans import PhysicalPlans
+from penstock.sinks import MemorySink
+from penstock.sources import MemorySource
+from penstock.testing import Harness
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = {"max_out_of_order": seconds(0)}
+
+
+def test_a_plan_without_a_shuffle_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
+    """DESIGN 4, FACTS 5: it computes the rows of each batch, on both ways into Python, from two sources, and of none."""
+    job = Job("copies", partitions=2)
+    orders, others = (job.source(name, MemorySource(ORDERS), event_time="t", **NOW) for name in ("orders", "others"))
+    orders.union(others).write("plain", MemorySink())
+    orders.filter("length(user) = 1").write("out", MemorySink())
+    with Harness(job, tmp_path / "checkpoints") as h:
+        engine = h._running().engine
+        for n in range(5):
+            several = [("a", n), ("bb", n)][: n % 3]
+            shown = h.batch({"orders": [order(user, n, v) for user, v in several], "others": [order("c", n, n)]})
+            assert sorted((row["user"], row["v"]) for row in shown["plain"]) == [*several, ("c", n)]
+            assert [(row["user"], row["v"]) for row in shown["out"]] == several[:1]
+        assert engine._plans.of(engine.built.frame) is engine._plans.of(engine.built.frame)
+
+
+def test_a_plan_with_shuffles_is_made_once_and_its_shuffles_are_emptied(spark: SparkSession, tmp_path: Path) -> None:
+    """Decision 208, FACTS 5: each batch computes its own rows, and the shuffles of those before are gone."""
+    tracker = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()  # type: ignore[union-attr]
+    with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
+        engine = h._running().engine
+        h.batch({"orders": [order("a", 1, 1)]})
+        kept = {engine._plans.of(engine.built.frame), engine._plans.of(engine.built.frame)}
+        before = tracker.shuffleStatuses().size()
+        for n in range(2, 7):
+            h.batch({"orders": [order("a", n * 10, n), order("b", n * 10, n)]})
+        assert {engine._plans.of(engine.built.frame)} == kept
+        assert tracker.shuffleStatuses().size() == before
+        h.end()
+        h.drain()
+        shown = {(row["user"], row["window_end"].second, row["total"]) for row in h.output()["out"]}
+    assert shown >= {("a", 30, 2), ("b", 30, 2), ("a", 40, 3), ("b", 10, 6)}
+
+
+def test_rows_of_the_batch_before_are_never_taken_for_new_ones(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 208: should Spark ever keep the files of a shuffle, the batch stops, and commits nothing."""
+    monkeypatch.setattr(PhysicalPlans, "_emptied", lambda self, planned: True)
+    with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
+        h.batch({"orders": [order("a", 1, 1)]})
+        with pytest.raises(AccountingBroken, match="of run"):
+            h.batch({"orders": [order("a", 2, 1)]})
+        assert h.commit().batch == 0
+
+
+def test_rows_that_several_forks_take_are_those_of_the_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 208: a source that is read once for several forks sends its rows through a shuffle of its own."""
+    job = Job("forks", partitions=2)
+    orders = job.source("orders", MemorySource(ORDERS), event_time="t", **NOW)
+    orders.map_batches("same", lambda rows, info: rows, output=ORDERS).write("mapped", MemorySink())
+    orders.filter("length(user) = 1").write("out", MemorySink())
+    with Harness(job, tmp_path / "checkpoints") as h:
+        for n in range(4):
+            shown = h.batch({"orders": [order("a", n, n)]})
+            assert [[row["v"] for row in shown[sink]] for sink in ("mapped", "out")] == [[n], [n]]
+        monkeypatch.setattr(PhysicalPlans, "_emptied", lambda self, planned: True)
+        with pytest.raises(ComputeFailed, match="another attempt"):
+            h.batch({"orders": [order("a", 9, 9)]})
+
+
+def test_the_time_of_spark_does_not_stand_still(spark: SparkSession, tmp_path: Path) -> None:
+    """Decision 178: an optimised plan has current_timestamp() as a literal, so its job plans each batch."""
+    for name, now in (("function", "current_timestamp()"), ("text", "to_timestamp('Now')")):
+        job = Job("stamped", partitions=2)
+        rows = job.source("orders", MemorySource(ORDERS), event_time="t", **NOW)
+        more = {f"c{number}": "v" for number in range(30)}  # of which Spark's text of a plan shows 25
+        rows.with_columns(**more, read_at=now).write("out", MemorySink())
+        with Harness(job, tmp_path / name) as h:
+            first, second = (h.batch({"orders": [order("a", n, n)]})["out"][0]["read_at"] for n in range(2))
+        assert first < second
