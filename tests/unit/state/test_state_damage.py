@@ -51,6 +51,18 @@ def flip(file, at):
         changed.write(bytes([byte ^ 0x40]))
 
 
+@pytest.mark.fault("F13")
+def test_a_folder_in_place_of_a_segment_or_a_manifest_is_damage(segment):
+    """No storage that one waits for brings the file back."""
+    folder, manifest, file = segment
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(CheckpointCorrupt, match="not a plain file"):
+        read_all(folder, manifest)
+    with pytest.raises(CheckpointCorrupt, match="not a plain file"):
+        Manifest.read(LocalFolder(file))
+
+
 @pytest.mark.slow
 @pytest.mark.fault("F14")
 def test_every_flipped_byte_of_a_segment_is_found_or_changes_nothing(segment):

@@ -27,11 +27,12 @@ That is the whole fencing: a driver that slept through a takeover finds a Takeov
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from penstock.checkpoint.log.entries import Entry, Place, Takeover, Void, from_bytes, kind_of, to_bytes
 from penstock.checkpoint.storage.numbered_files import Sequence
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt, create_or_read
-from penstock.errors import EntryRefused, LogGap, NotFound, SlotTaken
+from penstock.errors import CheckpointCorrupt, EntryRefused, LogGap, NotFound, SlotTaken
 
 STRIDE = 4_096
 """Every so many slots one is never purged; a part of the format. Tests use less."""
@@ -88,10 +89,9 @@ class Log:
 
     def kind_at(self, slot: int) -> str | None:
         """Return what kind of entry is in a slot that `read` says is damaged, None if that is unknown."""
-        try:
+        with suppress(NotFound, CheckpointCorrupt):  # a folder has no bytes that would tell
             return kind_of(self.store.read(self.path(slot)), slot, self.path(slot))
-        except NotFound:
-            return None
+        return None
 
     def entries_back(self, from_slot: int) -> Iterator[tuple[int, Entry]]:
         """Yield slots and entries from a slot backwards, until one is not there (purged, or before the first).

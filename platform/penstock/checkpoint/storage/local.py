@@ -80,7 +80,10 @@ class LocalStore:
             raise NotFound("no such file", where=path, path=path) from error
 
     def exists(self, path: str) -> bool:
-        """Return whether a plain file is there; a symbolic link raises `RootUnsafe`."""
+        """Return whether the name is taken; a symbolic link raises `RootUnsafe`.
+
+        By a folder or a pipe too, which `read` calls damage: nobody can create a file of that name.
+        """
         *parents, name = elements(path)
         try:
             with named_errors(path), self._folder(tuple(parents), path) as folder:
@@ -89,7 +92,7 @@ class LocalStore:
             return False
         if stat.S_ISLNK(mode):
             raise RootUnsafe("a symbolic link is in the checkpoint", where=path, path=path)
-        return stat.S_ISREG(mode)
+        return True
 
     def list(self, prefix: str) -> list[str]:
         """List the files below a folder, sorted; names that no store writes are passed over."""
@@ -316,6 +319,8 @@ def named_errors(path: str, missing: Callable[[OSError], PenstockError] | None =
             raise StorageFull(f"no room for {path}: {reason}", where=path, path=path) from error
         if error.errno in _DENIED:
             raise StorageDenied(f"not permitted: {reason}", where=path, path=path) from error
+        if error.errno == errno.EISDIR:
+            raise corrupt(path, "not a plain file") from error
         if error.errno in _LINKED:
             raise RootUnsafe("a link or a file is where a folder should be", where=path, path=path) from error
         raise StorageUnavailable(f"the store failed: {reason}", where=path, path=path) from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from checkpoint_samples import (
 from penstock.checkpoint.log.entries import Entry, Place, Save, to_bytes
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, recover
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CheckpointCorrupt, FormatTooNew, LogGap
 
@@ -54,6 +57,46 @@ def test_torn_offsets_at_the_end_are_given_up_with_their_id(tear: Callable[[byte
     run_batch(owned, 4)
     recovered = recover(log)
     assert (recovered.damaged, batches(recovered), recovered.next_batch) == ((), [0, 1, 2, 4], 5)
+
+
+def folder_at(path: Path) -> None:
+    """Put a folder in the place of a file, or where none is."""
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("harm", [folder_at, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_file_in_the_next_slot_is_damage_that_the_next_driver_gives_up(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    """Nobody takes the slot for a free one, which no driver could ever fill."""
+    log = Log(LocalStore(tmp_path))
+    owned = own(log)
+    run_batch(owned, 0)
+    leave(owned)
+    slot = log.find_tail() + 1
+    harm(tmp_path / log.path(slot))
+    assert [lost.path for lost in recover(log).damaged] == [log.path(slot)]
+    owned = own(log, "w2")
+    owned.append(void(recover(log).damaged[0], owned))
+    run_batch(owned, recover(log).next_batch)
+    recovered = recover(log)
+    assert (recovered.damaged, recovered.problems) == ((), ())
+
+
+@pytest.mark.fault("F13")
+def test_a_folder_in_place_of_an_entry_is_damage_like_any_other(tmp_path: Path) -> None:
+    """The error names the slot, and what is listed for a restore has the batches before it."""
+    log = Log(LocalStore(tmp_path))
+    owned = own(log)
+    commits = [run_batch(owned, batch) for batch in range(3)]
+    leave(owned)
+    path = log.path(commits[-1].placed.slot)
+    folder_at(tmp_path / path)
+    with pytest.raises(CheckpointCorrupt, match=f"not a plain file.*{path}"):
+        recover(log)
+    assert batches(recover(log, Damage.LIST)) == [0, 1]
 
 
 @pytest.mark.fault("F13")

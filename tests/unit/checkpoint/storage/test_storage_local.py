@@ -123,10 +123,16 @@ def test_links_inside_are_never_followed(store: LocalStore, root: Path, tmp_path
 
 
 def test_what_is_not_a_plain_file_is_not_read(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe does not block the reader, a folder and a giant are damage, and a folder is not deleted."""
+    """A pipe does not block the reader, a folder and a giant are damage, and a folder is not deleted.
+
+    All of them take a name: who looked for a free one would try to create it for ever.
+    """
     store.create("log/0", b"0123456789")
     os.mkfifo(root / "log" / "pipe")
     for path in ("log/pipe", "log"):
+        assert store.exists(path)
+        with pytest.raises(AlreadyExists):
+            store.create(path, b"x")
         with pytest.raises(CheckpointCorrupt, match="not a plain file"):
             store.read(path)
     with pytest.raises(PathEscapes):
