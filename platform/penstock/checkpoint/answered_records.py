@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from penstock.checkpoint.control_records import Records, error_body, error_in
+from penstock.checkpoint.control_records import NumberedRecord, Records, error_body, error_in
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import PenstockError
 
@@ -56,4 +56,13 @@ class AnsweredRecords:
 
     def bodies(self) -> list[dict[str, Any]]:
         """Return the newest records, oldest first."""
-        return [record.body for record in self._records.recent(self._keep)]
+        return [record.body for record in self.recent()]
+
+    def recent(self) -> list[NumberedRecord]:
+        """Return the newest records with their numbers, oldest first."""
+        return self._records.recent(self._keep)
+
+    def newest_damaged(self) -> int:
+        """Return the number of the last record that cannot be read, and may be any answer before; -1 for none."""
+        seq = self._records.newest_damaged(self._keep)
+        return -1 if seq is None else seq

@@ -102,6 +102,18 @@ class Records:
         tail = self._records.find_tail()
         return self._readable(range(max(0, tail - most + 1), tail + 1))
 
+    def newest_damaged(self, most: int) -> int | None:
+        """Return the number of the last record among the newest `most` that is damaged, None where all can be read."""
+        tail = self._records.find_tail()
+        for seq in range(tail, max(-1, tail - most), -1):
+            try:
+                self._read(seq)
+            except CheckpointCorrupt:
+                return seq
+            except NotFound:
+                continue  # pruned
+        return None
+
     def _readable(self, numbers: Iterable[int]) -> list[NumberedRecord]:
         records = []
         for seq in numbers:

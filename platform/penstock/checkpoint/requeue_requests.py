@@ -28,11 +28,15 @@ _KEEP = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
-    """One request; `from_batch` is the first batch whose quarantine is sent, None for what was not sent yet."""
+    """One request; `from_batch` is the first batch whose quarantine is sent, None for what was not sent yet.
+
+    `doubt` says why nobody can tell whether it was answered, None where it was not.
+    """
 
     id: str
     source: str
     from_batch: int | None = None
+    doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +78,10 @@ class RequeueRequests:
         """Return the requests without an answer, oldest first; costs one look where nothing has changed."""
         tail = self._records.tail()
         if tail != self._seen:
-            bodies = self._records.bodies()
-            answered = {record["answer"] for record in bodies if "answer" in record}
-            asked = {known.id: known for known in map(_request, reversed(bodies)) if known is not None}
+            records, damaged = self._records.recent(), self._records.newest_damaged()
+            answered = {record.body["answer"] for record in records if "answer" in record.body}
+            read = (_request(record.body, record.seq, damaged) for record in reversed(records))
+            asked = {known.id: known for known in read if known is not None}
             self._open = [known for known in reversed(asked.values()) if known.id not in answered]
             self._seen = tail
         return list(self._open)
@@ -89,9 +94,15 @@ class RequeueRequests:
             self._records.reply(request, {"batch": outcome.batch, "rows": outcome.rows})
 
 
-def _request(record: Mapping[str, Any]) -> Requeue | None:
-    """Return the request in a record; None for a senseless record, which must not end a driver (F77)."""
+def _request(record: Mapping[str, Any], seq: int, damaged: int) -> Requeue | None:
+    """Return the request in a record; None for a senseless record, which must not end a driver (F77).
+
+    A record after it that is damaged may be its answer. To carry it out once more could send rows twice.
+    """
     name, source, since = record.get("request"), record.get("source"), record.get("from_batch")
     if not (isinstance(name, str) and isinstance(source, str) and (since is None or type(since) is int)):
         return None
-    return Requeue(id=name, source=source, from_batch=since)
+    doubt = (
+        f"record {damaged} of the requests cannot be read, and may be the answer: ask again" if damaged > seq else None
+    )
+    return Requeue(id=name, source=source, from_batch=since, doubt=doubt)

@@ -60,3 +60,18 @@ def test_senseless_records_are_passed_over() -> None:
     ):
         Records(store, "requeues", "j").put(body)
     assert RequeueRequests(store, "j").open() == []
+
+
+@pytest.mark.fault("F13")
+def test_a_request_before_a_damaged_record_is_in_doubt_and_one_after_it_is_not() -> None:
+    """What cannot be read may be its answer."""
+    store = MemoryStore()
+    requests = RequeueRequests(store, "j")
+    before = requests.ask("a", from_batch=0, by="me")
+    requests.reply(before, RequeueAnswer(rows=7, batch=4))
+    (answer,) = [path for path in store.list("_control") if path.endswith("1")]
+    store.delete(answer)
+    store.create(answer, b"")
+    after = requests.ask("a", from_batch=0, by="me")
+    doubts = {request.id: request.doubt for request in RequeueRequests(store, "j").open()}
+    assert doubts == {before: "record 1 of the requests cannot be read, and may be the answer: ask again", after: None}

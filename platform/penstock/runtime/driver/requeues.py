@@ -114,6 +114,8 @@ class RequeueService(Listener):
                 continue
             elif mark is not None and request.id == mark.command:  # carried out, and not answered yet
                 self.requests.reply(request.id, RequeueAnswer(rows=mark.rows, batch=commit.batch))
+            elif request.doubt is not None:
+                self._refuse(request, request.doubt)
             else:
                 return self._begun(source, request, commit, batch)
         return None

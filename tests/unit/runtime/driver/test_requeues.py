@@ -43,7 +43,8 @@ class World:
         job.quarantine("rows").write("bad", self.sink)
         self.graph, self.reader = job.graph(), MemoryReader(source, SCHEMA)
         self.folder, self.most = LocalFolder(folder), most
-        self.requests = RequeueRequests(MemoryStore(), "j")
+        self.store = MemoryStore()
+        self.requests = RequeueRequests(self.store, "j")
         self.clock = ManualClock(0)
         self.batch, self.mark, self.superseded = 0, None, list[list[int]]()
         self.sent: list[int] = []
@@ -272,3 +273,25 @@ def test_a_source_that_spark_reads_is_refused(tmp_path: Path) -> None:
     world.run()
     with pytest.raises(RequeueRefused, match="read by Spark"):
         world.requests.answer(request)
+
+
+@pytest.mark.fault("F13")
+def test_a_request_whose_answer_may_be_damaged_sends_nothing_again(tmp_path: Path) -> None:
+    """Once another request has followed, only the answer would tell that it was carried out (10.5)."""
+    world = World(tmp_path)
+    world.run(positions=[0, 1])
+    first = world.requests.ask("rows", from_batch=0, by="t")
+    world.run(positions=[2])
+    world.requests.ask("rows", from_batch=None, by="t")
+    world.run()
+    assert sorted(world.sent) == [0, 1, 2]
+    store = world.store
+    (answer,) = [path for path in store.list("_control") if first in store.read(path).decode() and path.endswith("1")]
+    store.delete(answer)
+    store.create(answer, b"")
+    world.requests = RequeueRequests(store, "j")
+    world.restart()
+    world.run()
+    assert sorted(world.sent) == [0, 1, 2]
+    with pytest.raises(RequeueRefused, match="record 1 of the requests cannot be read"):
+        world.requests.answer(first)
