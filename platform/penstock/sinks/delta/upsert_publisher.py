@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import create_beside, make_durable
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError
+from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.data_files import TableFiles, target_size
 from penstock.sinks.delta.log_entry import LOG, entry_name, make_entries_durable, merged
@@ -132,11 +132,15 @@ class UpsertPublisher(Publisher):
         refuse_unmergeable(table, self.keys, str(self.path))
         files = TableFiles(table, self._path, self._footers)
         unique = is_known_unique(self._path, files.version, self.keys)
-        if not unique and not self._looked:  # of a table that others write to, the next start looks
-            unique = repeated_key(files, self.keys) is None
-        self._looked = True
         prefix = f"{publication.batch:012d}-upsert"
-        rewrite = merge(files, rows, self.keys, self._path, prefix, target_size(table))
+        try:
+            if not unique and not self._looked:  # of a table that others write to, the next start looks
+                unique = repeated_key(files, self.keys) is None
+            rewrite = merge(files, rows, self.keys, self._path, prefix, target_size(table))
+        except FileNotFoundError as why:
+            self._refuse_gone(files.version, why)
+            return False
+        self._looked = True
         make_durable(self._path)  # the names of the new files, before an entry has them
         entry = merged(
             publication,
@@ -150,3 +154,10 @@ class UpsertPublisher(Publisher):
             return False
         self._folding.after(files.version + 1, folding_interval(table))
         return True
+
+    def _refuse_gone(self, version: int, why: FileNotFoundError) -> None:
+        """Raise SinkRefused for a data file that is gone, unless another version without it has come since."""
+        newest = load(self._path)
+        if newest is not None and newest.version() == version:
+            lost = str(why).splitlines()[0]
+            raise SinkRefused(f"version {version} of the table has a file that is gone: {lost}", where=str(self.path))

@@ -20,6 +20,7 @@ from penstock.errors import (
     SinkBehind,
     SinkConflict,
     SinkError,
+    SinkRefused,
     SinkSchemaMismatch,
     SinkValueRefused,
     StorageFull,
@@ -97,6 +98,47 @@ def test_a_key_that_moves_to_another_partition_leaves_the_first(tmp_path: Path) 
     assert table.shown() == [(1, "b", 3), (2, "a", 2)]
     partitions = pa.table(DeltaTable(str(table.path)).get_add_actions(flatten=True))["partition.p"].to_pylist()
     assert sorted(partitions) == ["a", "b"]
+
+
+def test_a_data_file_that_is_gone_is_named_and_restoring_the_table_helps(table: Upserts) -> None:
+    """Somebody has deleted it: no wait brings it back (9.6). An older version without it is a table that is behind."""
+    publisher = table.publisher()
+    publisher.publish(table.batch(0, (1, "a", 1)))
+    before = set(table.path.glob("*.parquet"))
+    publisher.publish(table.batch(1, (2, "b", 2)))
+    for lost in set(table.path.glob("*.parquet")) - before:
+        lost.rename(lost.with_suffix(".away"))
+    batch = table.batch(2, (1, "a", 3), (2, "b", 3))
+    for publishing in (publisher, table.publisher()):
+        with pytest.raises(SinkRefused, match=r"version 2 of the table has a file that is gone: .*\.parquet"):
+            publishing.publish(batch)
+    for found in table.path.glob("*.away"):
+        found.rename(found.with_suffix(".parquet"))
+    table.publisher().publish(batch)
+    assert table.shown() == [(1, "a", 3), (2, "b", 3)]
+
+
+def test_a_file_that_another_version_has_replaced_meanwhile_is_not_missed(
+    table: Upserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody joins files and vacuums between a look at the table and the merge, which is then tried again."""
+    publisher = table.publisher()
+    publisher.publish(table.batch(0, (1, "a", 1)))
+    merge, tries = module.merge, []
+
+    def late(files: Any, *more: Any) -> Any:
+        tries.append(files.version)
+        if len(tries) == 1:
+            other = DeltaTable(str(table.path))
+            write_deltalake(other, other.to_pyarrow_table(), mode="overwrite")
+            other = DeltaTable(str(table.path))
+            other.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        return merge(files, *more)
+
+    monkeypatch.setattr(module, "merge", late)
+    publisher._footers.clear()
+    publisher.publish(table.batch(1, (1, "a", 2)))
+    assert (table.shown(), len(tries)) == ([(1, "a", 2)], 2)
 
 
 def test_an_older_row_of_a_batch_does_not_win(table: Upserts) -> None:
