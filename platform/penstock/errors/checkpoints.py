@@ -105,7 +105,10 @@ class StorageDenied(CheckpointError, PermissionError):
     """The storage denies access to a file."""
 
     code = "PEN-CKP-008"
-    remedy = "Give the job's user write permission on the checkpoint root, and nobody else."
+    remedy = (
+        "Give the job's user write permission on the checkpoint root, and nobody else. Where a table or another folder "
+        "is named, give it there."
+    )
 
 
 class StorageUnavailable(CheckpointError):
