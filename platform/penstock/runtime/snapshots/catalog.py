@@ -114,8 +114,9 @@ def unreadable_tables(folder: CheckpointFolder) -> Iterator[tuple[CheckpointFold
         kept = versions(folder, step)
         for table in ("", TIMERS):
             path = table_path(folder, step, table)
-            for number in sorted({record.tables[table][0] for record in kept if table in record.tables}):
-                why = log_problem(path, number)
+            shown = dict(record.tables[table] for record in kept if table in record.tables)
+            for number in sorted(shown):
+                why = log_problem(path, number, shown[number])
                 if why is not None:
                     yield path, f"the table {path} cannot be read as of version {number}: {why}"
                     break
@@ -143,7 +144,10 @@ def _missing(folder: CheckpointFolder, record: SnapshotVersion) -> bool:
 
 
 def _records(folder: CheckpointFolder, step: str) -> list[CheckpointFolder]:
-    return [path for path in (table_path(folder, step) / _RECORDS).files() if PurePath(path.name).stem.isdecimal()]
+    named = ((path, PurePath(path.name)) for path in (table_path(folder, step) / _RECORDS).files())
+    return [
+        path for path, name in named if name.stem.isdecimal() and name.suffix == ".json"
+    ]  # an editor's copy is none
 
 
 def _version(path: CheckpointFolder) -> int:

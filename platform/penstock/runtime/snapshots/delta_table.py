@@ -21,6 +21,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.hdfs_folder import HdfsFolder
 from penstock.checkpoint.storage.local import make_durable
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.new_file import state_errors
 from penstock.errors import Fenced
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ __all__ = [
     "files_of",
     "forget_files",
     "is_ours",
+    "log_problem",
+    "names_in",
     "open_table",
     "refuse_newer",
     "working_copy",
@@ -98,17 +101,28 @@ def open_table(path: Path) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
 
 
-def log_problem(path: CheckpointFolder, version: int) -> str | None:
-    """Return why a table cannot be read as of a version, None where it can."""
+def log_problem(path: CheckpointFolder, version: int, files: Files) -> str | None:
+    """Return why a table cannot be read as of a version, which has these files; None where it can.
+
+    An empty entry of the log is one without actions to Delta, so files that were replaced would show again.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
         with working_copy(path) as copy:
-            newest: int = DeltaTable(copy, version=version).version()
+            table = DeltaTable(copy, version=version)
+            newest, shown = table.version(), names_in(table)
     except (DeltaError, OSError) as why:
         return (str(why) or type(why).__name__).splitlines()[0]
-    return None if newest == version else f"its log ends at version {newest}"
+    if newest != version:
+        return f"its log ends at version {newest}"
+    return None if shown == files.keys() else "its log shows other files than the snapshot has"
+
+
+def names_in(table: DeltaTable) -> set[str]:
+    """Return the names of the files that a version of a table has."""
+    return set(pa.table(table.get_add_actions())["path"].to_pylist())
 
 
 def is_ours(table: DeltaTable | None) -> bool:
@@ -130,7 +144,7 @@ def files_of(
 
     `known` are those of an older version.
     """
-    names = pa.table(table.get_add_actions())["path"].to_pylist()
+    names = names_in(table)
     fresh: dict[str, CheckpointFolder] = {
         name: copy / name if (copy / name).is_file() else path / name for name in names if name not in known
     }
@@ -140,7 +154,7 @@ def files_of(
 def checked(path: CheckpointFolder) -> tuple[int, int]:
     """Return size and crc32 of a file; raises StateMissing where there is none."""
     size = checksum = 0
-    with path.fetch().open("rb") as file:
+    with state_errors(str(path)), path.fetch().open("rb") as file:
         while data := file.read(_PIECE):
             size, checksum = size + len(data), zlib.crc32(data, checksum)
     return size, checksum
@@ -165,7 +179,7 @@ def forget_files(
             return
         refuse_newer(table, epoch, step)
         if isinstance(path, HdfsFolder):
-            named = set(pa.table(table.get_add_actions())["path"].to_pylist()).union(*kept.values())
+            named = names_in(table).union(*kept.values())
             data = {file.relative_to(path).as_posix() for file in listed if file.name.endswith(".parquet")}
             deleted = {name for name in {*data, *gone} - named if not name.startswith(_LOG)}
             path.remove_files([path / name for name in sorted(deleted)])

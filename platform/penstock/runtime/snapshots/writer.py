@@ -39,6 +39,7 @@ from penstock.runtime.snapshots.delta_table import (
     Files,
     files_of,
     is_ours,
+    names_in,
     open_table,
     refuse_newer,
     working_copy,
@@ -191,22 +192,25 @@ class _StepWriter:
     ) -> tuple[int, int, Files]:
         """Put the partitions that have changed in the place of what the table has of them.
 
-        Returns the new version, its rows and its files; `known` are files of an older one, which it may have as well.
+        Returns the new version, its rows and its files; `known` are files of the one before, which it may have as well.
         """
         with working_copy(self._path(table)) as copy:
-            made = self._commit(table, copy, rows)
+            made = self._commit(table, copy, rows, known)
             count = sum(pa.table(made.get_add_actions())["num_records"].to_pylist())
             return made.version(), count, files_of(made, copy, self._path(table), known)
 
-    def _commit(self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]]) -> DeltaTable:
+    def _commit(
+        self, table: str, copy: Path, rows: Callable[[Collection[int]], Iterator[pa.Table]], files: Files
+    ) -> DeltaTable:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
         batch, app = self.commit.batch, f"{self.order.uuid}/snapshots/{self._path(table).name}"
         existing = open_table(copy)
         known = None if existing is None else existing.transaction_version(app)
         refuse_newer(existing, self.order.epoch, self.step)
-        # Also where somebody has edited it: what did not change in the state may have there.
+        # Also where somebody has edited it, or its log is damaged: what did not change in the state may have there.
         whole = known is None or self.order.since.get(self.step) != known or not is_ours(existing)
+        whole = whole or existing is None or names_in(existing) != files.keys()
         changed = [n for n, state in self.partitions.items() if whole or state.manifest.batch > (known or 0)]
         schema = pa.schema([*storable(self.work.tables[table]), pa.field(PARTITION, pa.int32())])
         feed = _Feed(rows(changed), schema, self.order.rest)

@@ -342,6 +342,33 @@ def test_fsck_finds_a_hole_in_the_tables_own_log_and_its_remedy_works(tmp_path):
         assert len(table_rows(h)) == 50
 
 
+@pytest.mark.fault("F13")
+def test_an_emptied_entry_of_the_tables_own_log_is_found_and_spreads_to_no_later_snapshot(tmp_path):
+    """Delta takes an empty file for a version that changes nothing: its table has keys twice (10.3)."""
+    from penstock.checkpoint.log.log import Log
+    from penstock.checkpoint.storage.local import LocalStore
+    from penstock.runtime.inspect.fsck import verify
+
+    with Harness(kept_job(1), tmp_path) as h:
+        h.batch({"rows": [{"k": f"k{n}", "v": 1} for n in range(60)]})
+        for _ in range(3):
+            h.batch({"rows": [{"k": "k1", "v": 1}]})
+        h.batch({"rows": [{"k": f"k{n}", "v": 1} for n in range(60)]})
+        folder = h.root / "kept"
+        log = Log(LocalStore(folder))
+        assert verify(log, folder).findings == ()
+        newest = versions(folder, "step")[-1].version
+        entry = folder / "snapshots" / "step" / "_delta_log" / f"{newest - 1:020d}.json"
+        entry.write_bytes(b"")
+        h.batch({"rows": [{"k": "k2", "v": 1}]})
+        named = [finding.what for finding in verify(log, folder).findings]
+        assert named == [f"the table {entry.parents[1]} cannot be read as of version {newest - 1}: "
+                         "its log shows other files than the snapshot has"]  # fmt: skip
+        state = {row["k"]: row["n"] for row in table_rows(h)}
+        assert len(table_rows(h)) == 60
+        assert (state["k1"], state["k2"], state["k3"]) == (5, 3, 2)
+
+
 class TestHelperProcess:
     """One that is made by a process of its own, which may die, hang or print."""
 
