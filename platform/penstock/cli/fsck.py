@@ -11,7 +11,6 @@ from penstock.cli.outcome import outcome, write_json
 from penstock.errors import CheckpointError, RootMissing
 
 if TYPE_CHECKING:
-    from penstock.checkpoint.log.log import Log
     from penstock.checkpoint.storage.folder import CheckpointFolder
     from penstock.runtime.inspect.fsck import Verified
 
@@ -47,7 +46,7 @@ def fsck(
     with outcome(debug=debug):
         # What stands on HDFS is asked for, and not what is left of it here.
         with root_of(root).uncached() as folder:
-            verified = {job.name: _verified(log, job) for job, log in _logs(folder).items()}
+            verified = _all_verified(folder)
         if json:
             write_json({"root": root, "jobs": {job: result.to_json() for job, result in verified.items()}})
         else:
@@ -57,27 +56,27 @@ def fsck(
             raise corrupt(root, f"damaged: {', '.join(damaged)}")
 
 
-def _logs(root: CheckpointFolder) -> dict[CheckpointFolder, Log]:
-    """Return the logs below a root by the folders of their checkpoints; a job's own folder is one as well."""
-    from penstock.checkpoint.roots import job_log
-
-    if (log := job_log(root)) is not None:
-        return {root: log}
+def _all_verified(root: CheckpointFolder) -> dict[str, Verified]:
+    """Verify the checkpoints below a root, by the names of their jobs; a job's own folder is one as well."""
+    if (verified := _verified(root)) is not None:
+        return {root.name: verified}
     try:
-        names = root.folders()
+        names = [name for name in root.folders() if not name.startswith("_")]  # such are no job's
     except RootMissing:
         raise typer.BadParameter(f"there is no such folder: {root}", param_hint="ROOT") from None
-    logs = {root / name: log for name in names if (log := job_log(root / name)) is not None}
-    if not logs:
+    found = {name: verified for name in names if (verified := _verified(root / name)) is not None}
+    if not found:
         raise typer.BadParameter(f"there is no checkpoint below it: {root}", param_hint="ROOT")
-    return logs
+    return found
 
 
-def _verified(log: Log, folder: CheckpointFolder) -> Verified:
+def _verified(folder: CheckpointFolder) -> Verified | None:
+    """Verify one checkpoint; None where there is none."""
+    from penstock.checkpoint.roots import job_log
     from penstock.runtime.inspect.fsck import Finding, Verified, verify
 
     try:
-        return verify(log, folder)
+        return None if (log := job_log(folder)) is None else verify(log, folder)
     except CheckpointError as why:  # there is no way to go on in this log, so nothing of it is shown
         finding = Finding.of(why, f"nothing of this checkpoint can be used as it is. {why.remedy}")
         return Verified(batches=0, files=0, size=0, findings=(finding,))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoint_samples import commit, leave, offsets, own
@@ -138,6 +141,35 @@ def test_a_save_that_cannot_be_read_keeps_all_files(root: Path) -> None:
     problems = meanings(root)
     assert any(what.startswith("saved as early: cannot be read") for what in problems)
     assert "it cannot be restored, and no file of state is deleted any more" in problems.values()
+
+
+def test_a_job_that_may_not_be_read_is_named_and_the_others_are_verified(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is what may not be read of a job that has more; nothing looks empty because it is closed (F28)."""
+    (root / "_control").mkdir()
+    (root / "b" / "snapshots").mkdir()
+    deny(monkeypatch, root / "a", root / "_control", root / "b" / "snapshots")
+    assert [*meanings(root)] == [f"not permitted: Permission denied ({root}/a/log)"]
+    (of_b,) = meanings(root, "b").items()
+    assert of_b[0] == f"not permitted: Permission denied ({root}/b/snapshots)"
+    assert of_b[1].startswith("no data checkpoint can be restored or added. Give the job's user")
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
+    """Let nobody look into these folders, as the system does that is not root's."""
+
+    def closing(real: Callable[..., Any], *, itself: bool) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **more: Any) -> Any:
+            inside = isinstance(path, str | Path) and any(Path(path).is_relative_to(c) for c in closed)
+            if inside and (itself or Path(path) not in closed):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *args, **more)
+
+        return call
+
+    monkeypatch.setattr(os, "stat", closing(os.stat, itself=False))
+    monkeypatch.setattr(os, "scandir", closing(os.scandir, itself=True))
 
 
 def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:

@@ -78,18 +78,22 @@ class LocalFolder(PosixPath):
 
     def is_missing(self) -> bool:
         """Return whether there is no such folder."""
-        return not self.is_dir()
+        with state_errors(str(self)):
+            return not self.is_dir()
 
     def files(self) -> list[Self]:
         """Return all files below the folder but temporary ones, sorted."""
-        places = (type(self)(folder, name) for folder, _, names in os.walk(self) for name in names)
+        with state_errors(str(self)):
+            walked = os.walk(self, onerror=_raise_unless_gone)
+            places = [type(self)(folder, name) for folder, _, names in walked for name in names]
         return sorted(place for place in places if not place.name.startswith("."))
 
     def folders(self) -> Sequence[str]:
         """Return the names of the folders right in the folder, sorted."""
-        if not self.is_dir():
-            raise RootMissing("there is no such folder", where=str(self))
-        return sorted(path.name for path in self.iterdir() if path.is_dir())
+        with state_errors(str(self)):
+            if not self.is_dir():
+                raise RootMissing("there is no such folder", where=str(self))
+            return sorted(path.name for path in self.iterdir() if path.is_dir())
 
     def presence(self) -> Callable[[LocalFolder], bool]:
         """Return what looks for a file."""
@@ -242,6 +246,12 @@ def read_plain(path: Path, where: str) -> bytes:
     """Return a file of this machine that is no symbolic link; `where` names it in errors."""
     with state_errors(where), os.fdopen(os.open(path, OLD), "rb") as file:
         return file.read()
+
+
+def _raise_unless_gone(why: OSError) -> None:
+    """Leave out a folder that was removed meanwhile, and none that may not be read: it would look empty."""
+    if not isinstance(why, FileNotFoundError | NotADirectoryError):
+        raise why
 
 
 def _signature(status: os.stat_result) -> Signature:

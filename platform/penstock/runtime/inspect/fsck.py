@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from penstock.checkpoint.log.entries import Commit, Void
@@ -12,8 +13,18 @@ from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import CheckpointCorrupt, CheckpointMoved, LogGap, NotFound, PenstockError, StateMissing
+from penstock.errors import (
+    CheckpointCorrupt,
+    CheckpointMoved,
+    LogGap,
+    NotFound,
+    PenstockError,
+    RootUnsafe,
+    StateMissing,
+    StorageDenied,
+)
 from penstock.runtime.inspect.fsck_blocks import verify_blocks
+from penstock.runtime.inspect.fsck_output import verify_output
 from penstock.runtime.snapshots.catalog import snapshot_problems, snapshots_of, unreadable_tables
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.references import Piece
@@ -23,6 +34,8 @@ __all__ = ["Finding", "Verified", "verify"]
 
 _NAMED = 5
 """The kept batches, and the snapshots, that a way back names."""
+_NOT_READ = (RootUnsafe, StorageDenied)
+"""What keeps a file from being read that may be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,7 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
             *_of_log(before, back),
             *_of_state(before, states, back),
             *(Finding(what, means) for what, means in blocks.problems),
+            *(Finding(what, means) for what, means in verify_output(folder, before)),
             *_of_snapshots(folder),
         ),
     )
@@ -148,10 +162,15 @@ def _of_state(recovered: Recovered, states: list[tuple[int, str]], back: str) ->
 
 def _of_snapshots(folder: CheckpointFolder) -> Iterator[Finding]:
     """Yield what is wrong with the data checkpoints that are kept."""
-    for name, problem in snapshot_problems(folder):
+    try:
+        damaged, unreadable = list(snapshot_problems(folder)), list(unreadable_tables(folder))
+    except _NOT_READ as why:
+        yield Finding.of(why, f"no data checkpoint can be restored or added. {why.remedy}")
+        return
+    for name, problem in damaged:
         means = f"snapshot={name} cannot be restored; the job needs it for nothing else"
         yield Finding(f"snapshot {name}: {problem}", means)
-    for table, problem in unreadable_tables(folder):
+    for table, problem in unreadable:
         means = (
             "its snapshots can be restored all the same, but nothing else can read it and no data checkpoint is added: "
             f"put the file back from a copy, or remove {table}, which the next one creates again"
@@ -194,7 +213,7 @@ def _problems(
                 read[place / ref.path] = ref.size
                 _read_segments(place, manifest, seen)
                 read |= {place / name: size for name, size in manifest.sizes.items()}
-            except (CheckpointCorrupt, StateMissing) as why:
+            except (CheckpointCorrupt, StateMissing, *_NOT_READ) as why:
                 yield _said(why)
             finally:
                 forget()
@@ -226,8 +245,10 @@ def _way_back(recovered: Recovered, folder: CheckpointFolder, *, damaged: Collec
     line = line_of(recovered)
     batches = [str(batch) for batch in kept if batch in line] or [str(batch) for batch in kept]
     names = [name for name, commit in recovered.saves.readable().items() if commit.batch not in damaged]
-    bad = {name for name, _ in snapshot_problems(folder)}
-    whole = [min(snapshot.names) for snapshot in snapshots_of(folder) if bad.isdisjoint(snapshot.names)]
+    whole = []
+    with suppress(*_NOT_READ):
+        bad = {name for name, _ in snapshot_problems(folder)}
+        whole = [min(snapshot.names) for snapshot in snapshots_of(folder) if bad.isdisjoint(snapshot.names)]
     ways = [f"--from batch=N to one of {', '.join(batches[-_NAMED:])}"] if batches else []
     ways += [f"--from saved=NAME to {', '.join(names)}"] if names else []
     ways += [f"--from snapshot=STEP@VERSION to {', '.join(whole[-_NAMED:])}"] if whole else []
