@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.storage.local import storage_errors
-from penstock.errors import PenstockError, SinkError, SinkForgets, SinkSchemaMismatch, SinkValueRefused
+from penstock.errors import (
+    PenstockError,
+    SinkError,
+    SinkForgets,
+    SinkRefused,
+    SinkSchemaMismatch,
+    SinkValueRefused,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -133,11 +140,29 @@ def has_delta(spark: Any) -> bool:
 
 
 def load(path: Path) -> DeltaTable | None:
-    """Return the table at a path, None where there is none."""
+    """Return the table at a path, None where there is none; raises SinkRefused where its newest entry was emptied."""
     from deltalake import DeltaTable
 
     with named_errors(path):
-        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+        if not DeltaTable.is_deltatable(str(path)):
+            return None
+        table = DeltaTable(str(path))
+        _refuse_emptied(path / "_delta_log", table.version(), where=str(path))
+        return table
+
+
+def _refuse_emptied(log: Path, version: int, *, where: str) -> None:
+    """Raise SinkRefused for an empty newest entry beside the summary that Spark has made of it.
+
+    delta-rs reads in the summary which batches the table has, and in the empty entry that it has no rows of the last.
+    """
+    entry, summary = log / f"{version:020d}.json", log / f"{version:020d}.crc"
+    if summary.is_file() and entry.is_file() and not entry.stat().st_size:
+        raise SinkRefused(
+            f"{entry.name} of the table's log is empty. Put it back from a copy, or remove {summary.name}: "
+            "the next start then finds what the table lacks",
+            where=where,
+        )
 
 
 def is_plain(table: DeltaTable) -> bool:

@@ -22,6 +22,7 @@ from penstock.errors import (
     SinkAhead,
     SinkConflict,
     SinkError,
+    SinkRefused,
     SinkSchemaMismatch,
     StorageDenied,
     StorageFull,
@@ -300,6 +301,38 @@ def test_a_table_that_cannot_be_read_is_told_wherever_it_is_asked(tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(RootUnsafe, match="a file is where"):
         prepared(tmp_path / "file")
+
+
+@pytest.mark.fault("F13")
+def test_an_emptied_entry_beside_its_summary_is_named_and_what_it_says_to_do_helps(tmp_path: Path) -> None:
+    """9.5: the summary of Delta-Spark says that the table has the batch, and its rows are gone; then it is published."""
+    path = tmp_path / "table"
+    sink = prepared(path)
+    first, second = (publication(n, stage(path, str(n), n)) for n in range(2))
+    for asked in (first, second):
+        opened(sink, tmp_path / "staged").publish(asked)
+    logged = path / "_delta_log"
+    begun = [json.loads(line) for line in (logged / f"{0:020d}.json").read_text().splitlines()]
+    summary = {
+        "tableSizeBytes": sum(file.size for asked in (first, second) for file in asked.files),
+        "numFiles": 2,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [{"appId": APP, "version": 1}],
+        **{name: action[name] for action in begun for name in ("metadata", "protocol") if name in action},
+        "metadata": next(action["metaData"] for action in begun if "metaData" in action),
+    }
+    (logged / f"{2:020d}.crc").write_text(json.dumps(summary))
+    (logged / f"{2:020d}.json").write_bytes(b"")
+    assert (DeltaTable(str(path)).transaction_version(APP), shown(path)) == (1, [0])
+    for call in (lambda: prepared(path), lambda: opened(sink, tmp_path / "staged").version(APP)):
+        with pytest.raises(SinkRefused, match="00002.json of the table's log is empty.*remove 0*2.crc"):
+            call()
+    (logged / f"{2:020d}.crc").unlink()
+    publisher = opened(sink, tmp_path / "staged")
+    assert publisher.version(APP) == 0
+    publisher.publish(second)
+    assert shown(path) == [0, 1]
 
 
 # --- the table -------------------------------------------------------------------------------
