@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import create_beside
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.log_entry import appended, entry_name, find_commit, make_entries_durable
@@ -173,6 +174,10 @@ class DeltaPublisher(Publisher):
             return
         from deltalake.exceptions import CommitFailedError
 
+        for file in publication.files:
+            # VACUUM with a short retention takes what no version names yet; an entry that names it ends all reads.
+            if (self.staging / file.path).size() != file.size:
+                raise corrupt(str(self.staging / file.path), "the staged file is gone, or is not whole")
         version = view.version + 1
         # Nobody has committed since the view if the name is free: the table is as the view has it, and the rows fit.
         if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):

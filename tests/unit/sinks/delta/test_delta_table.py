@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock import Job
 from penstock.errors import (
+    CheckpointCorrupt,
     RootUnsafe,
     SinkAhead,
     SinkConflict,
@@ -333,6 +334,21 @@ def test_an_emptied_entry_beside_its_summary_is_named_and_what_it_says_to_do_hel
     assert publisher.version(APP) == 0
     publisher.publish(second)
     assert shown(path) == [0, 1]
+
+
+@pytest.mark.fault("F59")
+def test_a_batch_whose_files_a_vacuum_took_before_it_was_published_is_not_committed(tmp_path: Path) -> None:
+    """The table can still be read, and the error is that of a start that finds them gone."""
+    path = tmp_path / "table"
+    sink = prepared(path)
+    publisher = opened(sink, tmp_path / "staged")
+    publisher.publish(publication(0, stage(path, "a", 1)))
+    asked = publication(1, stage(path, "b", 2))
+    DeltaTable(str(path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    for publishing in (publisher, opened(sink, tmp_path / "staged")):
+        with pytest.raises(CheckpointCorrupt, match=r"the staged file is gone.*b\.parquet"):
+            publishing.publish(asked)
+    assert (shown(path), publisher.version(APP)) == ([1], 0)
 
 
 # --- the table -------------------------------------------------------------------------------
