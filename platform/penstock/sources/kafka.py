@@ -241,6 +241,10 @@ class KafkaReader(SplitReader):
         unknown = sorted(named.keys() - earliest.keys())
         if unknown:
             raise TopicNotFound(f"start= names {_name(unknown[0])}, which is not read", where=self.spec.servers)
+        for at, offset in named.items():
+            if offset > latest[at] and offset > (end := self.brokers.latest([at], uncommitted=True)[at]):
+                problem = f"start= has offset {offset:,} of {_name(at)}, which ends at {end:,}"
+                raise ConfigError(problem, where=self.spec.servers)
         return {**earliest, **named}
 
     def _refuse_gap(self, at: Partition, wanted: int, end: int | None = None, *, skips: bool = False) -> None:

@@ -255,6 +255,18 @@ def test_a_job_begins_where_it_is_told(kafka: Any, topic: str) -> None:
         reader_of(kafka, topic, start={(topic, 9): 1}).backlog(None)
 
 
+@pytest.mark.remedy("PEN-CNF-001")
+def test_a_start_beyond_the_end_of_a_partition_is_a_mistake_of_the_settings(kafka: Any, topic: str) -> None:
+    """Nothing was read, so nothing can have become shorter; the offset that the error names as the end is accepted."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(0, 1, 2))
+    reader = reader_of(kafka, topic, start={(topic, 0): 7})
+    with pytest.raises(ConfigError, match=rf"start= has offset 7 of {topic}-0, which ends at 3") as refused:
+        reader.backlog(None)
+    assert refused.value.where == kafka.address
+    assert all_rows(reader_of(kafka, topic, start={(topic, 0): 3})).num_rows == 0
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "one of topics="),
     ({"topics": ["a"], "pattern": "b"}, "one of topics="),
