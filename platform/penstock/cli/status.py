@@ -64,6 +64,7 @@ def status(
 
 
 def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:
+    from penstock.runtime.inspect.watermark_report import Reading
     from penstock.runtime.inspect.watermark_view import read_watermarks
     from penstock.time.clock import SystemClock
 
@@ -78,8 +79,10 @@ def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:
     sources = columns("source", "partition", "highest event time", "watermark", "newest row", "is")
     for source in view.sources:
         for part in source.partitions:
-            times = [shown_moment(moment) for moment in (part.highest, part.watermark, part.since)]
-            limit = f", limited by {source.limit}" if source.limit is not None and part.counts else ""
+            newest = "never" if part.highest is None else shown_moment(part.since)
+            times = [shown_moment(part.highest), shown_moment(part.watermark), newest]
+            limited = source.limit is not None and part.counts and part.reading is not Reading.PAUSED
+            limit = f", limited by {source.limit}" if limited else ""
             sources.add_row(source.name, part.name, *times, f"{part.reading.value}{limit}")
     held = columns("step", "window start", "window end", "rows", right=("rows",))
     for window in view.windows:

@@ -12,9 +12,13 @@ from typing import Any
 
 from penstock.checkpoint.log.batch_report import moment, shown_moment
 from penstock.checkpoint.log.entries import Commit, PartitionProgress, SourceProgress
+from penstock.runtime.driver.admission import Bound
 from penstock.runtime.driver.watermarks import source_watermark
 
 __all__ = ["Holder", "PartitionMark", "Reading", "SourceMark", "StepMark", "watermark_report"]
+
+
+_PAUSED = Bound.PAUSED.value
 
 
 class Reading(Enum):
@@ -22,6 +26,7 @@ class Reading(Enum):
 
     READ = "has rows"
     LIMITED = "limited: it has rows that the newest batch left"
+    PAUSED = "paused: batches read nothing of it"
     WAITING = "nothing new"
     UNREAD = "never had a row"
     IDLE = "idle: holds nothing back"
@@ -97,7 +102,7 @@ class StepMark:
         if holder.partition is None:
             return f"{holder.source}, which has no partition yet"
         since = shown_moment(holder.partition.since)
-        limit = f", limited by {holder.limit}" if holder.limit is not None else ""
+        limit = f", limited by {holder.limit}" if holder.limit not in (None, _PAUSED) else ""
         return f"{holder.source} {holder.partition.name}: {holder.partition.reading.value}, since {since}{limit}"
 
     def to_json(self) -> dict[str, Any]:
@@ -160,7 +165,7 @@ def _source(
     partitions = [
         PartitionMark(
             name=part,
-            reading=_reading(of, time, ended=progress.ended, limited=part in held_back),
+            reading=_reading(of, time, ended=progress.ended, limit=limit, left=part in held_back),
             highest=of.highest,
             watermark=None if of.highest is None or not isinstance(late, int) else of.highest - late,
             since=of.seen_at,
@@ -177,15 +182,15 @@ def _source(
     )
 
 
-def _reading(partition: PartitionProgress, time: int, *, ended: bool, limited: bool) -> Reading:
+def _reading(partition: PartitionProgress, time: int, *, ended: bool, limit: object, left: bool) -> Reading:
     if ended:
         return Reading.ENDED
     if partition.gone:
         return Reading.GONE
     if partition.idle:
         return Reading.IDLE
-    if limited:
-        return Reading.LIMITED
+    if left:
+        return Reading.PAUSED if limit == _PAUSED else Reading.LIMITED
     if partition.highest is None:
         return Reading.UNREAD
     return Reading.READ if partition.seen_at == time else Reading.WAITING

@@ -96,6 +96,16 @@ def test_the_rule_that_limits_a_source_is_named() -> None:
     assert step.to_json()["held_by"]["partition"]["reading"] == "limited"
 
 
+def test_a_paused_source_is_said_to_be_paused() -> None:
+    """2.4: a pause holds each partition back, also one that has no row and none that waits."""
+    parts = {"a": {"0": partition(500), "1": partition(None), "2": partition(400, idle=True)}}
+    record = record_of(*TWO, limits={"bound": {"a": "paused"}}, held_back={"a": ["0", "1"]})
+    (step,), (source, *_) = watermark_report(commit_of(parts, w=None), record)
+    assert [part.reading for part in source.partitions] == [Reading.PAUSED, Reading.PAUSED, Reading.IDLE]
+    assert step.waits_for.startswith("a 1: paused: batches read nothing of it, since ")
+    assert "limited" not in step.waits_for
+
+
 def test_a_checkpoint_without_a_record_still_shows_its_partitions() -> None:
     """A driver of an older version, or one on another machine: then every step reads every source."""
     parts = {"a": {"0": partition(500)}, "b": {"0": partition(900)}}

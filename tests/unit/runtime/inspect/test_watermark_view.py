@@ -28,6 +28,7 @@ PARTS = {
     "0": PartitionProgress(highest=90_000_000, seen_at=95_000_000, idle=False),
     "1": PartitionProgress(highest=60_000_000, seen_at=70_000_000, idle=False),
     "2": PartitionProgress(highest=1_000_000, seen_at=1_000_000, idle=True),
+    "3": PartitionProgress(highest=None, seen_at=65_000_000, idle=True),
 }
 
 
@@ -74,7 +75,8 @@ def test_the_partition_that_holds_a_watermark_back_is_named(project: Path) -> No
     assert "limited by max_rate" in step
     parts = {line.split()[1]: line for line in text.splitlines() if line.lstrip().startswith("orders")}
     assert "idle: holds nothing back" in parts["2"]
-    assert list(parts) == ["1", "0", "2"], "the slowest first, then those that hold nothing"
+    assert list(parts) == ["1", "0", "3", "2"], "the slowest first, then those that hold nothing"
+    assert "never" in parts["3"], "it had no row, and a time would name one"
 
 
 def test_programs_get_the_same_as_json(project: Path) -> None:
@@ -84,7 +86,7 @@ def test_programs_get_the_same_as_json(project: Path) -> None:
     assert (step["step"], step["watermark"]) == ("minutely", "1970-01-01T00:00:55Z")
     assert (step["held_by"]["source"], step["held_by"]["partition"]["name"]) == ("orders", "1")
     assert step["held_by"]["partition"]["watermark"] == "1970-01-01T00:00:55Z"
-    assert [part["reading"] for part in shown["sources"][0]["partitions"]] == ["limited", "read", "idle"]
+    assert [part["reading"] for part in shown["sources"][0]["partitions"]] == ["limited", "read", "idle", "idle"]
     assert (shown["largest_windows"], shown["held_rows"]) == ([], [])
 
 
