@@ -116,7 +116,7 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield "watermark", f"{step} {shown_moment(mark)}{held}"
     if status.pending:
         yield "pending", f"batch {status.next_batch} has its offsets, and no commit"
-    left = {name: n for name, n in dict(status.record.get("left") or {}).items() if n is not None}
+    left = {name: n for name, n in status.left.items() if n is not None}
     if left:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
     yield from _limits(dict(status.record.get("limits") or {}))

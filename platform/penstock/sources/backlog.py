@@ -13,7 +13,7 @@ from fractions import Fraction
 from penstock.errors import ConfigError
 from penstock.rates.division import bounded_shares, partition_bounds, rows_within, shares_within
 
-__all__ = ["Ends", "ReadLimit", "Waiting", "clamp", "divide"]
+__all__ = ["Ends", "ReadLimit", "Waiting", "clamp", "divide", "left_behind"]
 
 Ends = Mapping[str, int]
 """By partition, the place up to which a batch or a run reads; exclusive."""
@@ -141,6 +141,14 @@ def divide(backlog: Mapping[str, Waiting], limit: ReadLimit) -> dict[str, int]:
         name: min(waiting.batch_end, _place(waiting, allowed[name], waiting.rows)) for name, waiting in backlog.items()
     }
     return ends if limit.bytes is None else _within_bytes(backlog, ends, limit.bytes)
+
+
+def left_behind(backlog: Mapping[str, Waiting], ends: Ends) -> int:
+    """Return how many rows a batch leaves that reads up to `ends`; a partition that these lack is not read."""
+    return sum(
+        waiting.rows - (_up_to(waiting, waiting.rows, ends.get(name, waiting.next)) if waiting.rows else 0)
+        for name, waiting in backlog.items()
+    )
 
 
 def _within_bytes(backlog: Mapping[str, Waiting], ends: Ends, most: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.rates import partition_limits
-from penstock.sources.backlog import ReadLimit, Waiting, clamp, divide
+from penstock.sources.backlog import ReadLimit, Waiting, clamp, divide, left_behind
 
 
 def rows(**waiting: int) -> dict[str, Waiting]:
@@ -170,3 +170,11 @@ def test_a_division_is_fair_and_starves_nobody(waiting: dict[str, int], limit: i
     assert all(min(1, n) <= read[name] <= n for name, n in waiting.items())
     assert sum(read.values()) == min(lag, max(limit, sum(n > 0 for n in waiting.values())))
     assert all(read[name] <= limit * n / lag + 1 for name, n in waiting.items() if lag > limit)
+
+
+def test_a_batch_leaves_the_rows_behind_its_ends():
+    """SEMANTICS 8: of places that hold no row, such as those of transactions, as if rows lay evenly."""
+    backlog = rows(a=30, b=0) | {"c": Waiting(next=0, latest=20, rows=10, batch_end=20)}
+    assert left_behind(backlog, {"a": 15, "b": 10, "c": 10}) == 25 + 5
+    assert left_behind(backlog, {"a": 40, "b": 10, "c": 20}) == 0
+    assert left_behind(backlog, {}) == 40

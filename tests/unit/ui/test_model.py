@@ -102,6 +102,9 @@ def test_lag_is_rows_where_each_source_knows_them_and_time_otherwise():
     unknown = view(batch(0), status={"record": {"left": {"a": 3, "b": None}}})
     assert (unknown.rows_left, unknown.idle_for) == (None, SECOND)
     assert view(batch(0), status={"record": {"left": "?"}}).rows_left is None
+    running = {"state": JobState.RUNNING, "record": {"left": {"a": 3, "b": None}, "lag": {"b": 5}}}
+    assert view(batch(0), status=running).rows_left == 8
+    assert view(batch(0), status={**running, "state": JobState.STOPPED}).rows_left is None
 
 
 def test_a_rate_is_that_of_a_driver_that_runs():

@@ -111,8 +111,8 @@ class Driver:
         self._target: Mapping[str, Ends] | None = None
         self._ticks = TickClock(self.settings.clock_patience)
         self._names = SavedNames(self.janitor)
-        self._rates = RateControl(self.settings.rates, graph, self.trigger, self.clock)
-        self.listeners = (self._rates, *self.listeners)
+        self.rates = RateControl(self.settings.rates, graph, self.trigger, self.clock)
+        self.listeners = (self.rates, *self.listeners)
 
     def run(self) -> Iterator[Hook]:
         """Take over, then run batches; ends after `stop()`, at the end of bounded sources, or with an error."""
@@ -236,7 +236,7 @@ class Driver:
             target=self._target,
             drain=self.draining,
             weigh=limits.bytes is not None,
-            admit=partial(self._rates.admit, limits=limits, draining=self.draining),
+            admit=partial(self.rates.admit, limits=limits, draining=self.draining),
             epoch=owned.epoch,
             writer=owned.writer,
             since=self._since,
@@ -321,7 +321,7 @@ class Driver:
             self.engine.sink(sink).refuse_values(files)
         for sink, files in decision.fields["held"].items():
             keep_held(self.engine.sink(sink).staging, self.janitor.root / "staged" / sink, files)
-        decision.fields["load"] |= self._rates.load_of(decision.fields["batch"])
+        decision.fields["load"] |= self.rates.load_of(decision.fields["batch"])
         commit = Commit(
             epoch=owned.epoch,
             writer=owned.writer,

@@ -82,7 +82,7 @@ def next_batch(
     target: Mapping[str, Ends] | None,
     drain: bool = False,
     weigh: bool = False,
-    admit: Callable[[Backlogs, int | None], Admitted],
+    admit: Callable[[Backlogs, Backlogs, int | None], Admitted],
     epoch: int,
     writer: str,
     since: int | None = None,
@@ -93,8 +93,8 @@ def next_batch(
     batch times continue from it, whatever was restored.
     `target` bounds what is read, for `available_now`; with `drain` the sources end there, and all windows close.
     With `weigh` sources are asked for the bytes that wait, which a limit in bytes needs.
-    `admit` returns how far the batch reads each source, from what waits and the microseconds since the last batch. By
-    which limits is said in the Offsets.
+    `admit` returns how far the batch reads each source, from what it may read, all that waits, and the microseconds
+    since the last batch. By which limits is said in the Offsets.
     `since` is the time from which this driver could read, None where this batch is the first (SEMANTICS 2.4).
     """
     graph = engine.graph
@@ -105,7 +105,7 @@ def next_batch(
         backlogs = {name: engine.source(name).weighed(backlog) for name, backlog in backlogs.items()}
     within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
     ahead = _ahead(graph, commit, None if target is None else within)
-    admitted = admit(held_at(within, ahead), None if last_time is None else tick.time - last_time)
+    admitted = admit(held_at(within, ahead), backlogs, None if last_time is None else tick.time - last_time)
     admitted = ruled(admitted, within, ahead)
     ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}
     for name, rows in ({} if admitted.paused else engine.requeue(commit, batch)).items():

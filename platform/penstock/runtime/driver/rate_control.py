@@ -15,6 +15,7 @@ from penstock.rates.cost_model import CostModel, Pacing
 from penstock.rates.estimator import REMEMBERED, Measurement, RateEstimator, learned, replayed
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.admission import Admitted, Backlogs, Pace, admit
+from penstock.sources.backlog import left_behind
 from penstock.time.clock import Clock
 from penstock.time.triggers import Trigger
 
@@ -58,6 +59,9 @@ class RateControl(Listener):
     Rates are for live sources, whose rows come whether one is ready or not. A source that is replayed has the rows of
     a batch among its own settings, and keeps to them.
     There is one estimator for all of them, because a batch has one time: what it took says nothing of one source alone.
+
+    Attributes:
+        left: By source the rows that the newest planned batch leaves; nothing before the driver has planned one.
     """
 
     def __init__(self, policy: RatePolicy, graph: JobGraph, trigger: Trigger, clock: Clock) -> None:
@@ -75,16 +79,21 @@ class RateControl(Listener):
         self._began: tuple[int, float, int] | None = None
         self._load: dict[str, float] = {}
         self._waiting = 0
+        self.left: dict[str, int] = {}
         self._zero_ms = self._started_at(0)
 
-    def admit(self, backlogs: Backlogs, elapsed: int | None, limits: Limits, *, draining: bool = False) -> Admitted:
+    def admit(
+        self, backlogs: Backlogs, whole: Backlogs, elapsed: int | None, limits: Limits, *, draining: bool = False
+    ) -> Admitted:
         """Return how far a batch reads within hard limits, so many microseconds after the one before.
 
-        A drain reads on in spite of a pause.
+        `backlogs` are what it may read, `whole` what the sources have. A drain reads on in spite of a pause.
         """
         self._waiting = sum(w.rows for name in self._live & {*backlogs} for w in backlogs[name].values())
         limits = limits.without(_PAUSE) if draining else limits
-        return admit(backlogs, limits, self.pace(elapsed), rates=self._limits)
+        admitted = admit(backlogs, limits, self.pace(elapsed), rates=self._limits)
+        self.left = {name: left_behind(backlog, admitted.ends.get(name, {})) for name, backlog in whole.items()}
+        return admitted
 
     def load_of(self, batch: int) -> dict[str, float]:
         """Return how late a batch began, milliseconds, and the rows that waited; nothing of another driver's batch."""

@@ -168,6 +168,18 @@ class JobStatus:
         noted = self.record.get("last") or {}
         return self.record.get("ms") if self.last is not None and noted.get("batch") == self.last.batch else None
 
+    @property
+    def left(self) -> dict[str, Any]:
+        """Return the rows that each source has left, None where it is not known.
+
+        Of a source without an end they are those that a driver saw as it planned its newest batch. Without a driver
+        nobody looks.
+        """
+        left, lag = self.record.get("left"), self.record.get("lag")
+        seen = lag if isinstance(lag, Mapping) and self.state is JobState.RUNNING else {}
+        rows = left if isinstance(left, Mapping) else {}
+        return {name: seen.get(name) if known is None else known for name, known in rows.items()}
+
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON values."""
         return {
@@ -185,7 +197,7 @@ class JobStatus:
             "totals": None if self.totals is None else asdict(self.totals),
             "ms": self.ms,
             "rows_per_second": self.record.get("rows_per_second"),
-            "rows_left": self.record.get("left"),
+            "rows_left": self.left,
             "limits": self.record.get("limits"),
             "receivers": self.record.get("receivers"),
             "stage": self.record.get("stage"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +71,8 @@ class DriverStatus:
 
     `facts` do not change: holder, writer, generation, code_version. Of the others:
 
-    - `left` are the rows that a bounded source still has, by source.
+    - `left` are the rows that a bounded source still has, by source, and `lag` those of the others as the driver last
+      looked.
     - `limits` are those of the newest batch, as its Offsets have them. `held_back` are the partitions that it left rows
       in, by source.
     - `judged` is the newest batch that a check has judged.
@@ -128,6 +129,10 @@ class DriverStatus:
             if report.held:
                 done["held"] = [*self._changing.get("held", ()), report.batch][-_HELD:]
         self._note(works=True, proved=True, epoch=commit.epoch, **done)
+
+    def on_lag(self, rows: Mapping[str, int]) -> None:
+        """Note the rows that sources without an end have left, by source."""
+        self._note(lag=dict(rows))
 
     def on_receivers(self, states: Sequence[dict[str, Any]]) -> None:
         """Note how the receivers are."""

@@ -14,7 +14,6 @@ from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import ComputeFailed, EngineGone, Fenced
-from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat
 from penstock.runtime.process.progress import ProgressView, rows_left
@@ -46,7 +45,7 @@ class Runner(Listener):
     _timings: dict[str, float] = field(default_factory=dict)
     _entered: float = 0.0
     _began: float = 0.0
-    _engine: Engine | None = None
+    _driver: Driver | None = None
     _restoring: bool = False
 
     def run(self, driver: Driver, back: Iterator[Hook] | None = None, *, goes_on: bool = True) -> Ending:
@@ -56,7 +55,7 @@ class Runner(Listener):
 
         Raises what the driver raises, except failures of Spark after a request to stop.
         """
-        self._engine = driver.engine
+        self._driver = driver
         self.switch.cancel = driver.engine.cancel
         self.switch.told = partial(self._stopping, driver)
         started = self.clock.monotonic()
@@ -89,8 +88,8 @@ class Runner(Listener):
         # First of all: from here on others look for a sign of life.
         self.status.on_takeover(recovered, {})
         self.heartbeat.start()
-        if self._engine is not None and not self._restoring:
-            self._left = rows_left(self._engine, recovered.commit)
+        if self._driver is not None and not self._restoring:
+            self._left = rows_left(self._driver.engine, recovered.commit)
             self.status.on_takeover(recovered, dict(self._left))
             self.progress.took_over(recovered, self._left)
 
@@ -113,8 +112,10 @@ class Runner(Listener):
         self.rows += report.rows
         ms = (self.clock.monotonic() - self._began) * 1000
         self.status.on_progress(commit, ms=ms, left=dict(self._left))
+        lag = self._note_lag()
         self.heartbeat.wake()
-        self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=dict(self._left))
+        left = {name: lag.get(name) if rows is None else rows for name, rows in self._left.items()}
+        self.progress.committed(commit, ms=ms, timings=dict(self._timings), left=left)
 
     def on_receivers(self, states: Sequence[dict[str, Any]]) -> None:
         """Show how the receivers are."""
@@ -153,8 +154,17 @@ class Runner(Listener):
             pass
         return Ending.ABANDONED
 
+    def _note_lag(self) -> dict[str, int]:
+        """Note what sources without an end have left, as the driver saw it when it last planned: it asks nobody."""
+        planned = {} if self._driver is None else self._driver.rates.left
+        lag = {name: rows for name, rows in planned.items() if self._left.get(name) is None}
+        self.status.on_lag(lag)
+        return lag
+
     def _note(self, hook: Hook) -> None:
         self.status.on_hook(hook)
+        if hook.stage == "Wait":
+            self._note_lag()
         now = self.clock.monotonic()
         if hook.when == "before":
             self._entered = now

@@ -244,23 +244,37 @@ def test_the_load_of_a_batch_is_its_delay_and_what_waited():
     clock = Clock(5 * S)
     control = control_of(clock, RatePolicy())
     backlogs = {"s0": {"a": Waiting.of_rows(0, 30), "b": Waiting.of_rows(5, 9)}}
-    control.admit(backlogs, None, Limits())
+    control.admit(backlogs, backlogs, None, Limits())
     control.on_batch_submitted(offsets_of(7, 5 * S - 250_000))
     clock.now += 400_000
     assert control.load_of(7) == {"late_ms": 250.0, "waiting": 34}
     assert control.load_of(8) == {}
     replay = control_of(clock, COSTS, source=MemorySource("x int"), trigger=AsFastAsPossible())
-    replay.admit(backlogs, None, Limits())
+    replay.admit(backlogs, backlogs, None, Limits())
     replay.on_batch_submitted(offsets_of(7, 4 * S))
     assert replay.load_of(7) == {"late_ms": 0.0}
+
+
+def test_what_a_batch_leaves_is_known_by_source():
+    """SEMANTICS 8: of all that waits, also of what the batch may not read yet, and of a pause everything."""
+    control = control_of(Clock(), RatePolicy())
+    whole = {"s0": {"a": Waiting.of_rows(0, 30), "b": Waiting.of_rows(5, 9)}, "s1": {"a": Waiting.of_rows(7, 7)}}
+    within = {"s0": {"a": Waiting.of_rows(0, 20)}, "s1": whole["s1"]}
+    assert control.left == {}
+    control.admit(within, whole, None, Limits())
+    assert control.left == {"s0": 14, "s1": 0}
+    control.admit(whole, whole, None, Limits(rows=10))
+    assert control.left == {"s0": 24, "s1": 0}
+    control.admit(whole, whole, None, Limits(paused=True))
+    assert control.left == {"s0": 34, "s1": 0}
 
 
 def test_a_drain_reads_on_in_spite_of_a_pause():
     """It has to reach an end (SEMANTICS 1.5)."""
     control = control_of(Clock(), RatePolicy())
     backlogs = {"s0": {"a": Waiting.of_rows(0, 30)}}
-    assert control.admit(backlogs, None, Limits(paused=True)).paused
-    assert control.admit(backlogs, None, Limits(paused=True), draining=True).ends == {"s0": {"a": 30}}
+    assert control.admit(backlogs, backlogs, None, Limits(paused=True)).paused
+    assert control.admit(backlogs, backlogs, None, Limits(paused=True), draining=True).ends == {"s0": {"a": 30}}
 
 
 def test_a_batch_that_collected_garbage_ends_growth():

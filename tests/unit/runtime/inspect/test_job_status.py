@@ -84,6 +84,17 @@ def test_a_driver_that_beats_is_running(place):
     assert json.loads(json.dumps(status.to_json()))["state"] == "running"
 
 
+def test_the_lag_of_a_source_without_an_end_is_known_while_a_driver_looks(place):
+    """SEMANTICS 8: rows may have come since a driver that is gone has looked."""
+    place.begin()
+    place.batch(0)
+    place.says(left={"file": 70, "topic": None, "new": None}, lag={"topic": 5, "file": 3})
+    assert place.status().left == {"file": 70, "topic": 5, "new": None}
+    place.says(age=3_600.0, left={"file": 70, "topic": None}, lag={"topic": 5})
+    assert place.status().state is JobState.SILENT
+    assert place.status().to_json()["rows_left"] == {"file": 70, "topic": None}
+
+
 @pytest.mark.parametrize("age", [None, 10.0, 3_600.0])
 def test_a_driver_elsewhere_without_a_sign_of_life_is_silent(place, age):
     """Whether it is dead, only watching tells."""

@@ -40,6 +40,7 @@ class Script:
         self.graph = self
         self.sources = sources
         self.listener = None
+        self.rates = SimpleNamespace(left={})
         self.cancelled = threading.Event()
 
     def run(self) -> Iterator[Hook]:
@@ -334,6 +335,36 @@ def test_rows_left_are_counted_down():
     run(script)
     assert script.status["left"] == {"s": 0}
     assert script.told[0] == "took_over"
+
+
+def test_the_lag_of_a_source_without_an_end_is_what_the_driver_saw_when_it_planned():
+    """Nobody is asked for it: a batch and a wait note what was seen last, and what has an end is counted down."""
+
+    class Unbounded:
+        name = "s"
+
+    script = Script(1, sources=(Unbounded(),))
+    script.source = lambda name: SimpleNamespace(
+        backlog=lambda after: {"0": Waiting.of_rows(0, 25)},
+        position=lambda after, ends: {},
+        ended=lambda position: False,
+    )
+    recovered = SimpleNamespace(commit=None, held=(), last_takeover=None, next_batch=0)
+    shown = []
+
+    def points():
+        script.listener.on_takeover(recovered)
+        shown.append(script.listener.status.body()["left"])
+        script.rates.left = {"s": 15}
+        script.listener.on_batch_completed(commit(0, accounting={"source:s": {"read": 10}}))
+        shown.append(script.listener.status.body()["lag"])
+        script.rates.left = {"s": 0, "other": 3}
+        yield Hook("Wait", "before")
+
+    script.run = points
+    run(script)
+    assert shown == [{"s": None}, {"s": 15}]
+    assert script.status["lag"] == {"s": 0, "other": 3}
 
 
 def test_a_clock_stops_waiting_when_asked():
