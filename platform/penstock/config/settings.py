@@ -177,8 +177,9 @@ class JobConf:
         try:
             return table.make(self.root)
         except ConfigError as why:
-            # Constructors name the argument that they refuse.
-            named = next((key for key in table.arguments if re.search(rf"\b{key}\b", why.what)), None)
+            # Constructors name the argument that they refuse, and a table inside is one.
+            said = why.where if why.where in table.arguments else None
+            named = said or next((key for key in table.arguments if re.search(rf"\b{key}\b", why.what)), None)
             raise ConfigError(why.what, where=self._place(name, named)) from why
 
     def _place(self, source: str, key: str | None) -> str:

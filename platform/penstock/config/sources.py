@@ -45,6 +45,7 @@ from penstock.checkpoint.storage.locate import is_url
 from penstock.config.references import resolved_text
 from penstock.config.toml_reader import DESCRIBED, Loc, describe
 from penstock.config.values import DurationValue, Name, Text, flat_table, is_secret, parsed, reference_of
+from penstock.errors import ConfigError
 from penstock.graph.durations import Duration
 
 __all__ = ["SourceTable", "SourceTables", "argument_models", "kinds_of"]
@@ -88,9 +89,16 @@ class SourceTable:
     def make(self, root: Path) -> Any:
         """Return what the table describes; paths and files of secrets are looked for from `root`.
 
-        Raises ConfigError for a secret that is not there, and what the constructor raises.
+        Raises ConfigError for a secret that is not there, and what the constructor raises. An argument that cannot be
+        made, such as a table inside with a value that its class does not take, is the place of its error.
         """
-        return self.made(**{key: _filled(value, root) for key, value in self.arguments.items()})
+        made = {}
+        for key, value in self.arguments.items():
+            try:
+                made[key] = _filled(value, root)
+            except ConfigError as why:
+                raise ConfigError(why.what, where=key) from why
+        return self.made(**made)
 
     def missing_path(self, root: Path) -> tuple[str, str] | None:
         """Return an argument with the path of a file or folder that is not there, and that path; None for none."""

@@ -139,6 +139,8 @@ def test_an_empty_text_may_stand_in_a_list(project):
         ("on_gap", "start = {orders = 1}\non_gap", 6, "start= has 'orders', which names no partition"),
         ("on_gap", "splits = 0\non_gap", 6, "splits is 0"),
         ('topics = ["orders", "returns"]', "", 1, "Kafka needs one of topics="),
+        ('kind = "json", schema = "id long"', 'kind = "avro", schema = "id long"', 5, "no schema of Avro"),
+        ('kind = "json", schema = "id long"', 'kind = "csv", schema = "id long", delimiter = ";;"', 5, "delimiter"),
     ],
 )
 def test_what_a_source_does_not_take_is_refused_at_its_line(project, monkeypatch, before, after, line, what):
