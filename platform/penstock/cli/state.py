@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,7 +136,7 @@ def _print_page(tables: Iterator[pa.Table], limit: int) -> None:
 def _plain(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return str(_shown(value)) if isinstance(value, datetime) else jsonlib.dumps(value, default=_shown)
+    return str(_shown(value)) if isinstance(value, datetime | Decimal) else jsonlib.dumps(value, default=_shown)
 
 
 def _shown(value: Any) -> Any:

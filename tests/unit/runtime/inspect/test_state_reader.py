@@ -8,12 +8,14 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from test_state_rewrite import feeds, job_of
 from typer.testing import CliRunner
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.cli import state as state_command
 from penstock.cli.main import app
 from penstock.errors import CannotRestore, CheckpointCorrupt, RootMissing, UnknownName
 from penstock.state import read, section_reader
@@ -141,6 +143,15 @@ def test_the_command_prints_a_page_csv_or_json(project):
     assert json.loads(asked(project, "--json", "--where", "k=null").output)["n"] == 50
     assert len(asked(project, "--json", "--where", "k!=null", "--where", "n<3").output.splitlines()) == 2
     assert asked(project, "--where", "n>1000").output == "no rows\n"
+
+
+def test_a_page_shows_decimals_as_numbers_and_texts_as_they_are(capsys):
+    """A person reads the page; quotes mark texts within lists and maps alone."""
+    totals = pa.array(["2108467.80", None]).cast(pa.decimal128(12, 2))
+    rows = pa.table({"total": totals, "who": ["dörte", None], "seen": [["a"], []]})
+    state_command._print_page(iter([rows]), 5)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["total", "who", "seen"], ["2108467.80", "dörte", '["a"]'], ["null", "null", "[]"]]
 
 
 @pytest.mark.parametrize(
