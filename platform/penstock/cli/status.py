@@ -75,7 +75,8 @@ def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:
     steps = columns("step", "watermark", "next due", "held back by")
     for mark in view.steps:
         due = shown_moment(mark.due) if mark.due is not None else "nothing is open"
-        steps.add_row(mark.name, shown_moment(mark.watermark), due, mark.waits_for or "nothing")
+        nothing = "nothing: all is idle, and it stays until a row comes" if mark.all_idle else "nothing"
+        steps.add_row(mark.name, shown_moment(mark.watermark), due, mark.waits_for or nothing)
     sources = columns("source", "partition", "highest event time", "watermark", "newest row", "is")
     for source in view.sources:
         for part in source.partitions:

@@ -86,12 +86,16 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMark:
-    """A step: its watermark, the next time at which it has work, and what holds the watermark, None for nothing."""
+    """A step: its watermark, the next time at which it has work, and what holds the watermark, None for nothing.
+
+    With `all_idle` nothing moves it either: it stays until one of its sources has a row.
+    """
 
     name: str
     watermark: int | None
     due: int | None
     held_by: Holder | None
+    all_idle: bool = False
 
     @property
     def waits_for(self) -> str | None:
@@ -116,7 +120,8 @@ class StepMark:
                 "limit": self.held_by.limit,
                 "partition": None if part is None else _json_of(part),
             }
-        return {"step": self.name, "watermark": moment(self.watermark), "due": moment(self.due), "held_by": held}
+        times = {"watermark": moment(self.watermark), "due": moment(self.due)}
+        return {"step": self.name, **times, "held_by": held, "all_idle": self.all_idle}
 
 
 def watermark_report(
@@ -142,8 +147,10 @@ def watermark_report(
     steps = []
     for step, mark in commit.watermarks_out.items():
         read = above.get(step)
-        held = _holder([source for source in sources if read is None or source.name in read])
-        steps.append(StepMark(name=step, watermark=mark, due=commit.due.get(step), held_by=held))
+        its = [source for source in sources if read is None or source.name in read]
+        held = _holder(its)
+        all_idle = held is None and any(part.reading is Reading.IDLE for source in its for part in source.partitions)
+        steps.append(StepMark(name=step, watermark=mark, due=commit.due.get(step), held_by=held, all_idle=all_idle))
     return tuple(steps), sources
 
 

@@ -70,13 +70,15 @@ def test_a_partition_that_holds_says_why(slow: PartitionProgress, record: dict[s
 
 @pytest.mark.parametrize(("quiet", "reading"), [("idle", Reading.IDLE), ("gone", Reading.GONE)], ids=["idle", "gone"])
 def test_a_partition_that_holds_nothing_is_shown_and_not_blamed(quiet: str, reading: Reading) -> None:
-    """2.4: idle and gone partitions do not count; a source of these alone holds nothing."""
+    """2.4: idle and gone partitions do not count; a source of these alone holds nothing, and 2.1 leaves its watermark."""
     parts = {"a": {"0": partition(500), "1": partition(1, **{quiet: True})}, "b": {"0": partition(1, **{quiet: True})}}
     steps, sources = watermark_report(commit_of(parts, w=490, x=None), record_of(*TWO))
     assert steps[0].held_by.partition.name == "0"
     assert steps[1].held_by is None
     assert sources[0].partitions[-1].reading is reading
     assert steps[1].waits_for is None
+    assert [step.all_idle for step in steps] == [False, quiet == "idle"]
+    assert steps[1].to_json()["all_idle"] is (quiet == "idle")
 
 
 def test_a_source_that_has_ended_holds_nothing() -> None:

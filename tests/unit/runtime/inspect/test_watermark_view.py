@@ -35,7 +35,12 @@ PARTS = {
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Return a project with a job `orders` of one commit, whose partition 1 is behind."""
-    root = make_project(tmp_path / "project", rows=10)
+    return checkpoint(tmp_path / "project")
+
+
+def checkpoint(folder: Path) -> Path:
+    """Return a project with such a job in a folder, whose partitions are PARTS."""
+    root = make_project(folder, rows=10)
     store = LocalStore(root / "checkpoints" / "orders")
     open_or_create(store, now=0)
     owned = own(Log(store), holder="elsewhere:1:1")
@@ -77,6 +82,17 @@ def test_the_partition_that_holds_a_watermark_back_is_named(project: Path) -> No
     assert "idle: holds nothing back" in parts["2"]
     assert list(parts) == ["1", "0", "3", "2"], "the slowest first, then those that hold nothing"
     assert "never" in parts["3"], "it had no row, and a time would name one"
+
+
+def test_a_watermark_that_stays_for_want_of_rows_is_said_to_stay(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.1: where all partitions are idle nothing holds the watermark, and nothing moves it."""
+    monkeypatch.setitem(PARTS, "0", PARTS["2"])
+    monkeypatch.setitem(PARTS, "1", PARTS["2"])
+    checkpoint(project.parent / "quiet")
+    text = penstock(project.parent / "quiet", "status", "orders", "--watermarks")
+    assert "nothing: all is idle, and it stays until a row comes" in text
 
 
 def test_programs_get_the_same_as_json(project: Path) -> None:
