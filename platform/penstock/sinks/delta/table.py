@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,10 +62,9 @@ def refuse_unfit(table: DeltaTable, schema: pa.Schema, *, partition_by: Sequence
     if kept is not None:
         raise SinkForgets(f"the table forgets after {kept} which batches it has", where=where)
     columns = pa.schema(table.schema().to_arrow())
-    if _facts(columns) != _facts(_as_delta(schema)):
-        raise SinkSchemaMismatch(
-            f"the stream has {_said(_as_delta(schema))} and the table has {_said(columns)}", where=where
-        )
+    if (there := _facts(columns)) != (wanted := _facts(_as_delta(schema))):
+        both = f"the stream has {_said(wanted)} and the table has {_said(there)}"
+        raise SinkSchemaMismatch(f"{_difference(dict(wanted), dict(there))}: {both}", where=where)
     partitions = table.metadata().partition_columns
     if partition_by and list(partition_by) != partitions:
         raise SinkSchemaMismatch(
@@ -200,5 +199,17 @@ def _facts(schema: pa.Schema) -> list[tuple[str, str]]:
     ]
 
 
-def _said(schema: pa.Schema) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in _facts(schema))
+def _said(columns: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
+def _difference(stream: Mapping[str, str], table: Mapping[str, str]) -> str:
+    """Return in words which columns differ: tables have dozens, and one of them is another."""
+    lacking = [column for column in stream.items() if column[0] not in table]
+    further = [column for column in table.items() if column[0] not in stream]
+    other = [
+        (name, f"is {table[name]} and not {kind}") for name, kind in stream.items() if table.get(name, kind) != kind
+    ]
+    parts = {"the table lacks": lacking, "only the table has": further, "in the table": other}
+    found = [f"{words} {_said(columns)}" for words, columns in parts.items() if columns]
+    return "; ".join(found) or "the table has the columns in another order"

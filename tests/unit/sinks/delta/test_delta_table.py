@@ -32,6 +32,7 @@ from penstock.errors import (
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta.publisher import DeltaPublisher
+from penstock.sinks.delta.table import refuse_unfit
 from penstock.sinks.staged_files import stage_table
 from penstock.sources import MemorySource
 from penstock.testing import Harness
@@ -221,6 +222,24 @@ def test_a_table_without_room_is_told_and_takes_the_batch_later(tmp_path: Path) 
     assert (caught.value.where, caught.value.exit_code, shown(path)) == (str(path), 75, [])
     publisher.publish(asked)
     assert shown(path) == [1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"k": pa.int64()}, "the table lacks p string: "),
+        ({"k": pa.int64(), "p": pa.string(), "q": pa.int32()}, "only the table has q int32: "),
+        ({"k": pa.string(), "q": pa.int32()}, "the table lacks p string; only the table has q int32; in the table k is string and not int64: "),
+        ({"p": pa.string(), "k": pa.int64()}, "the table has the columns in another order: "),
+    ],
+)  # fmt: skip
+def test_the_columns_that_differ_are_named_first(columns: dict[str, pa.DataType], words: str, tmp_path: Path) -> None:
+    """F70: the columns of both follow, of which there may be dozens."""
+    table = DeltaTable.create(tmp_path / "table", Schema.from_arrow(pa.schema(columns.items())))
+    with pytest.raises(SinkSchemaMismatch) as refused:
+        refuse_unfit(table, SCHEMA, partition_by=(), where="table")
+    assert refused.value.what.startswith(words)
+    assert "the stream has k int64, p string and the table has " in refused.value.what
 
 
 def _said(text: str) -> str:
