@@ -51,7 +51,7 @@ class BadRecordFound(SourceError, ValueError):
     """A record does not fit the schema of the source."""
 
     code = "PEN-SRC-004"
-    remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE."
+    remedy = "Correct the record, or set on_bad_record=BadRecord.QUARANTINE, in a file on_bad_record = 'quarantine'."
 
 
 class FileUnreadable(BadRecordFound):
@@ -81,14 +81,20 @@ class SourceGap(SourceChanged):
     """Records that the job has not read are gone from the source."""
 
     code = "PEN-SRC-010"
-    remedy = "Skip them with on_gap=OnGap.SKIP. They are lost, and the log of the job says which they are."
+    remedy = (
+        "Skip them with on_gap=OnGap.SKIP, in a file on_gap = 'skip'. They are lost, and the log of the job says which "
+        "they are."
+    )
 
 
 class FixedRangeGone(SourceGap):
     """Records of a batch that is fixed and not committed are gone from the source."""
 
     code = "PEN-SRC-014"
-    remedy = "Set on_gap=OnGap.SKIP, and restore the newest checkpoint: the batch is planned again, without them."
+    remedy = (
+        "Set on_gap=OnGap.SKIP, in a file on_gap = 'skip', and restore the newest checkpoint: the batch is planned "
+        "again, without them."
+    )
 
 
 class TopicReplaced(SourceChanged):
