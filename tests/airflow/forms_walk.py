@@ -52,7 +52,8 @@ class Walk:
         browser.turn(f"{self.airflow.url}/dags/{dag}")
         browser.until(lambda: trigger(browser, within="body"), "the button of the DAG").click()
         browser.until(lambda: trigger(browser), "the form")
-        browser.until(lambda: len(missing(browser)) == len(picks), f"{dag} to ask for {picks}, not {missing(browser)}")
+        asked = PICKS[dag]
+        browser.until(lambda: len(missing(browser)) == len(asked), f"{dag} to ask for {asked}, not {missing(browser)}")
         for name, value in picks.items():
             pick(browser, name, value)
         browser.until(lambda: trigger(browser).is_enabled() and not missing(browser), f"{dag} to be ready")
@@ -109,6 +110,7 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
         airflow.until(lambda r=run: airflow.tasks(STREAM, r)["supervise"][0] == "deferred", "it to be followed",
                       seconds=PATIENCE)  # fmt: skip
     yard.until_commits(3)
+    refused_number(walk)
     walk.does(Request.LIMITS)
     assert yard.stream().limits is None
     walk.does(Request.SAVE)
@@ -139,6 +141,14 @@ def is_offered(airflow: Standalone, picked: str) -> bool:
     if picked not in suggested:
         airflow.parse(BACK)
     return picked in suggested
+
+
+def refused_number(walk: Walk) -> None:
+    """See a number that the field does not take refused with its reason: Airflow sends 1 for 0 where it may."""
+    walk.fill(DAGS[Request.LIMITS], rows="0")
+    trigger(walk.browser).click()
+    said = lambda: "param rows: 0 is less than" in walk.browser.see("[role=dialog]").text  # noqa: E731
+    walk.browser.until(said, "the reason of the refusal")
 
 
 def refused(walk: Walk) -> None:

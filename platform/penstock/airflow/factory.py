@@ -16,8 +16,8 @@ from airflow.sdk import DAG, Asset, AssetAny, BaseOperator, Param, task
 from penstock.airflow.awaiting import AskingOperator
 from penstock.airflow.form_values import offered
 from penstock.airflow.forms import (
-    MOST_ROWS,
     NAME,
+    batch_param,
     count_param,
     exactly,
     job_param,
@@ -311,9 +311,7 @@ def _fields(request: Request) -> dict[str, Param]:
         return {"name": Param(type="string", pattern=exactly(NAME), title="Name", description=about)}
     if request in (Request.RELEASE, Request.DISCARD):
         about = "The number of a held batch, as the page of the stream and `penstock held JOB list` show it."
-        return {
-            "batch": Param(type="integer", minimum=0, maximum=MOST_ROWS, title="Batch", description=about),
-        }
+        return {"batch": batch_param(about)}
     if request is Request.REQUEUE:
         about = "A source of the job whose quarantine is written to a Delta table as it is."
         return {

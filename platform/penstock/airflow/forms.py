@@ -12,14 +12,13 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 __all__ = [
-    "MOST_ROWS", "NAME", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param",
-    "words_param",
+    "NAME", "batch_param", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param", "words_param",
 ]  # fmt: skip
 
-MOST_ROWS = 10**12
 NAME = "[a-z][a-z0-9_]{0,62}"
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _NOTE = 500
+_MOST = 10**12
 _MOST_WORDS = 50
 
 
@@ -55,9 +54,14 @@ def job_param(jobs: list[str]) -> Param:
     return Param(type="string", enum=jobs, title="Job", description="The job of the stream.")
 
 
-def count_param(title: str, description: str, *, least: int = 1, most: int = MOST_ROWS) -> Param:
-    """Return the field of a whole number from `least` on, which may stay empty."""
-    return Param(None, type=["null", "integer"], minimum=least, maximum=most, title=title, description=description)
+def count_param(title: str, description: str, *, least: int = 1, most: int = _MOST) -> Param:
+    """Return the field of a whole number from `least` to `most`, which may stay empty."""
+    return Param(None, type=["null", "integer"], title=title, description=description, **_bounds(least, most))
+
+
+def batch_param(description: str) -> Param:
+    """Return the field of a batch that must be named."""
+    return Param(type="integer", title="Batch", description=description, **_bounds(0, _MOST))
 
 
 def rows_param(description: str = "The maximum of rows per batch for each source; empty keeps the limit.") -> Param:
@@ -77,3 +81,8 @@ def note_param() -> Param:
     return Param(
         None, type=["null", "string"], maxLength=_NOTE, title="Note", description="A reason, recorded with the stream."
     )
+
+
+def _bounds(least: int, most: int) -> dict[str, Any]:
+    """Return the bounds of a number. What is beyond `minimum` or `maximum` Airflow's form moves there, unasked."""
+    return {"exclusiveMinimum": least - 1, "exclusiveMaximum": most + 1}

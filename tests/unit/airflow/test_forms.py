@@ -11,7 +11,7 @@ SCRIPT = r"""
 import json, sys
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException
-from penstock.airflow.forms import NAME, count_param, exactly, job_param, note_param, rows_param, words_param
+from penstock.airflow.forms import NAME, batch_param, count_param, exactly, job_param, note_param, rows_param, words_param
 
 def takes(param, *values):
     found = []
@@ -27,6 +27,8 @@ words = words_param(f"{NAME}={NAME}", title="t", description="d")
 print(json.dumps({
     "rows": takes(rows_param(), None, 1, 10**12, 10**12 + 1, 10**30, 0, -1, "7", 1.5),
     "batch": takes(count_param("t", "d", least=0), None, 0, 10**12, -1, "7"),
+    "decided": takes(batch_param("d"), 0, 10**12, 10**12 + 1, -1, None),
+    "clamped": [sorted({"minimum", "maximum"} & param.schema.keys()) for param in (rows_param(), batch_param("d"))],
     "note": takes(note_param(), None, "", "why", "x" * 500, "x" * 501, 7),
     "words": takes(words, None, [], ["a=b"], ["a=b", ""], ["a=b\n"], ["a=../b"], "a=b", ["a=b"] * 51),
     "name": takes(Param(type="string", pattern=exactly(NAME)), "friday", "friday\n", "Friday", "", None),
@@ -46,6 +48,13 @@ def test_a_number_has_a_least_and_a_most(accepted):
     """One that is too large for Airflow's own messages failed every try with an empty log (review 17.17)."""
     assert accepted["rows"] == [True, True, True, *[False] * 6]
     assert accepted["batch"] == [True, True, True, False, False]
+    assert accepted["decided"] == [True, True, False, False, False]
+
+
+@pytest.mark.fault("F63")
+def test_a_form_sends_the_number_that_was_typed(accepted):
+    """Airflow's form moves a number to `minimum` or `maximum` unasked: 0 rows became 1, and batch -5 became 0."""
+    assert accepted["clamped"] == [[], []]
 
 
 @pytest.mark.fault("F63")
