@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -58,6 +59,8 @@ _STORAGE = tuple(
     for error in (StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy)
 )
 """Errors of a server that is away: they pause a stream and spend none of its failures."""
+_IN_COPY = re.compile(r"""[^\s()'":]*_versions/[0-9a-f]{12}/""")
+"""The beginning of a path into one of the copies that `versions` makes."""
 _DYING = 20.0
 """Seconds that killed processes have to be gone."""
 _TAIL = 64 * 2**10
@@ -206,13 +209,23 @@ def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
             code_of_error, exit_code = str(event.get("code")), event.get("exit_code")
             return Exit(
                 code=exit_code if isinstance(exit_code, int) else None,
-                error=f"{code_of_error} {event.get('what')}" + (f" ({event['where']})" if event.get("where") else ""),
+                error=_told(event),
                 storage=code_of_error in _STORAGE,
                 judged=code_of_error == GateStopped.code,
             )
     if code is None or code < 0 or code > _SIGNALLED:  # spark-submit tells of a signal to its child as a shell does
         return Exit()
     return Exit(code=code, error=_last_line(errors))
+
+
+def _told(event: dict[str, Any]) -> str:
+    """Return the error of a driver as a person needs it who sees no log: with its remedy, and the project's files.
+
+    The driver names lines of its copy of the code, and a mended copy would mend nothing.
+    """
+    place = f" ({event['where']})" if event.get("where") else ""
+    remedy = f". {event['remedy']}" if event.get("remedy") else ""
+    return _IN_COPY.sub("", f"{event.get('code')} {event.get('what')}{place}{remedy}")
 
 
 def end_of(path: Path, most: int) -> bytes:

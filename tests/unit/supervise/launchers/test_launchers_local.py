@@ -95,6 +95,20 @@ def test_how_a_driver_ended(tmp_path, lines, code, expected):
     assert read_exit(tmp_path, 3, code) == expected
 
 
+@pytest.mark.parametrize("copies", ["checkpoints/_versions/c7201bced254/", "/srv/p/_versions/c7201bced254/"])
+def test_a_reason_says_what_to_do_to_which_file_of_the_project(tmp_path, copies):
+    """A person in a browser sees no more than it; a line of the driver's copy of the code would be mended in vain."""
+    where = f"{copies}jobs/orders.py:20"
+    words = {
+        "what": f"'totals' is the name of a step at {copies}jobs/orders.py:17",
+        "where": where,
+        "remedy": "Mend it.",
+    }
+    write_logs(tmp_path, failed("PEN-JOB-003", exit_code=78, **words))
+    told = "PEN-JOB-003 'totals' is the name of a step at jobs/orders.py:17 (jobs/orders.py:20). Mend it."
+    assert read_exit(tmp_path, 3, 78) == Exit(code=78, error=told)
+
+
 def test_a_driver_that_wrote_nothing_at_all(tmp_path):
     """There is no file to read: its exit code is all that is known."""
     assert read_exit(tmp_path / "gone", 3, 1) == Exit(code=1)
