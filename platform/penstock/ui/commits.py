@@ -13,6 +13,7 @@ from penstock.checkpoint.log.entries import Commit, SourceProgress
 
 __all__ = ["Gate", "Reported", "SinkEnd", "SourceEnd", "gates_of", "read_reported", "sinks_of", "sources_of"]
 
+_READABLE = 200
 _KINDS = ("published", "quarantined", "dropped", "held")
 
 
@@ -85,7 +86,11 @@ def _source(name: str, progress: SourceProgress, left: object) -> SourceEnd:
 
 
 def _short(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else json.dumps(value).strip('"')
+    """Return a value of a position as a person reads it; of a long one, such as names that are packed, the length."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = json.dumps(value).strip('"')
+    return text if len(text) <= _READABLE else f"({len(text):,} characters)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from checkpoint_samples import commit
 
-from penstock.ui.commits import gates_of, sinks_of
+from penstock.checkpoint.log.entries import SourceProgress
+from penstock.ui.commits import gates_of, sinks_of, sources_of
 
 GATED = {"accounting": {"check:gate": {"in": 20, "published": 12, "quarantined": 5, "dropped": 1, "held": 2}}}
 JUDGED = {"check": "gate", "unit": 60_000_000, "status": "failed", "rows": 3, "action": "quarantine", "results": []}
@@ -28,3 +29,11 @@ def test_a_sink_of_files_has_no_table():
     assert {sink.name: sink.table for sink in sinks_of(newest, {}, noted)} == {"totals": "tables/totals", "archive": ""}
     assert {sink.table for sink in sinks_of(newest, {}, None)} == {None}
     assert {sink.table for sink in sinks_of(newest, {}, {"totals": 1, "archive": 2})} == {None}
+
+
+def test_offsets_can_be_read_by_a_person():
+    """Files packs the names that it has read into one text, which may have 60,000 characters."""
+    position = {"files": 2_000, "read": "eNp" * 20_000, "floor": [7, "day=1/x.json"]}
+    progress = SourceProgress(position=position, partitions={}, ended=False)
+    (source,) = sources_of(commit(1, sources={"orders": progress}), None)
+    assert source.offsets == 'files 2,000, read (60,000 characters), floor [7, "day=1/x.json"]'
