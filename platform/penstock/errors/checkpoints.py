@@ -153,7 +153,10 @@ class CannotRestore(CheckpointError, LookupError):
     """The checkpoint to restore does not exist, or can no longer be restored."""
 
     code = "PEN-CKP-014"
-    remedy = "Choose one of those listed."
+    remedy = (
+        "Choose one of those listed. Each new batch of a running stream takes the place of the oldest: suspend the "
+        "stream first, then they stay until the restart."
+    )
 
 
 class CannotTruncate(CannotRestore):
