@@ -294,7 +294,8 @@ def _judged(batches: Sequence[KeptCheckpoint], record: object) -> Judged | None:
     return Judged(record["batch"], counts) if counts else None
 
 
-def _units(commit: Commit) -> Iterator[Unit]:
+def units_of(commit: Commit) -> Iterator[Unit]:
+    """Yield what the checks have judged in a batch."""
     for verdict in commit.verdicts:
         results = verdict.get("results")
         rules = [r for r in results if isinstance(r, Mapping)] if isinstance(results, list) else []
@@ -315,7 +316,7 @@ def _newest_units(batches: Sequence[KeptCheckpoint]) -> list[Unit]:
     """Return the units judged last, newest first: by batch, and in one by the end of the window."""
     units: list[Unit] = []
     for batch in reversed(batches):
-        units += sorted(_units(batch.commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
+        units += sorted(units_of(batch.commit), key=lambda unit: -1 if unit.end is None else unit.end, reverse=True)
         if len(units) >= _NEWEST_UNITS:
             break
     return units[:_NEWEST_UNITS]

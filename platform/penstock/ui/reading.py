@@ -29,11 +29,12 @@ from penstock.supervise.control import StreamControl
 from penstock.supervise.stream import Stream
 from penstock.time.clock import Clock
 from penstock.ui.commits import Gate, gates_of
-from penstock.ui.model import JobView, Reading, Tone, Trouble, view_of
+from penstock.ui.model import JobView, Reading, Tone, Trouble, units_of, view_of
+from penstock.ui.requests import HeldFacts
 from penstock.ui.restarting import RestartFacts
 
 __all__ = [
-    "NEWEST", "Broken", "Remembered", "look", "read_gates", "read_restart", "read_streams", "reports_of",
+    "NEWEST", "Broken", "Remembered", "look", "read_gates", "read_held", "read_restart", "read_streams", "reports_of",
 ]  # fmt: skip
 
 log = structlog.get_logger()
@@ -135,6 +136,21 @@ def read_restart(project: Project, job: str) -> RestartFacts:
     released = rulings.released_of(checkpoint.batch for checkpoint in recovered.kept if checkpoint.held)
     steps = () if recovered.commit is None else tuple(sorted(recovered.commit.state))
     return replace(facts, recovered=recovered, kept=kept, released=released, steps=steps)
+
+
+def read_held(project: Project, job: str, batch: int) -> HeldFacts | None:
+    """Return what a person decides on, None where no such batch is held; its Commit is kept until a decision."""
+    log = job_log(project.settings(job).root / job)
+    held = None if log is None else recover(log, Damage.LIST).held
+    if held is None or batch not in held:
+        return None
+    commit = held[batch]
+    return HeldFacts(
+        time=commit.time,
+        rows={sink: sum(file.rows for file in files) for sink, files in commit.held.items() if files},
+        units=tuple(unit for unit in units_of(commit) if unit.action == "hold"),
+        undone=batch in held.undone,
+    )
 
 
 def _read(project: Project, job: str, *, clock: Clock, newest: int, history: bool) -> JobView:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Phase
-from penstock.ui.model import JobView
+from penstock.ui.model import JobView, Unit
 
-__all__ = ["Ask", "ask_of", "possible"]
+__all__ = ["Ask", "HeldFacts", "ask_of", "possible"]
 
 _DECIDES = (Request.RELEASE, Request.DISCARD)
 _SAYS = {
@@ -28,11 +28,23 @@ _SAYS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFacts:
+    """What a person decides on: when the batch was committed, its held rows by sink, and what the gates have judged.
+
+    `undone` says that a restore has rewound past the batch: later batches read its rows, and it can only be discarded.
+    """
+
+    time: int
+    rows: Mapping[str, int]
+    units: tuple[Unit, ...]
+    undone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
 
-    `rows` are the held rows by sink of the `batch` to decide, as far as the pages have read its Commit. `sources` are
-    those whose quarantine can be sent again.
+    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again.
     """
 
     request: Request
@@ -41,13 +53,18 @@ class Ask:
     command: str
     field: str | None = None
     batch: int | None = None
-    rows: Mapping[str, int] | None = None
+    held: HeldFacts | None = None
     sources: Sequence[str] = ()
 
     @property
     def word(self) -> str:
         """Return the request in a word, as buttons have it."""
         return self.request.value.capitalize()
+
+    @property
+    def refused(self) -> bool:
+        """Return whether the task would fail: what a restore has undone is not published."""
+        return self.request is Request.RELEASE and self.held is not None and self.held.undone
 
     @property
     def ends(self) -> bool:
@@ -71,8 +88,11 @@ def possible(view: JobView) -> tuple[Request, ...]:
     return (*requests, Request.LIMITS)
 
 
-def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
-    """Return a request by its name, None for what is none or cannot be asked now; `batch` is of those that decide."""
+def ask_of(view: JobView, name: str, batch: str, held_facts: Callable[[int], HeldFacts | None]) -> Ask | None:
+    """Return a request by its name, None for what is none or cannot be asked now.
+
+    `batch` is of those that decide; `held_facts` reads what is known of it.
+    """
     request = next((candidate for candidate in Request if candidate.value == name), None)
     if request is None or not (request in _DECIDES or request in possible(view)):
         return None
@@ -85,9 +105,9 @@ def ask_of(view: JobView, name: str, batch: str) -> Ask | None:
     held = [number for number in view.reading.status.held if str(number) == batch]
     if not held:
         return None
-    rows = next((dict(candidate.report.held) for candidate in view.batches if candidate.report.batch == held[0]), None)
     line = shlex.join(["penstock", "held", view.job, request.value, batch])
-    return Ask(request=request, dag=DAGS[request], says=_SAYS[request], command=line, batch=held[0], rows=rows)
+    facts = {"dag": DAGS[request], "says": _SAYS[request], "command": line}
+    return Ask(request=request, batch=held[0], held=held_facts(held[0]), **facts)
 
 
 _FIELDS: dict[Request, tuple[str, list[str]]] = {

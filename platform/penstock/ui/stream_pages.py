@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -16,7 +17,7 @@ from penstock.ui.charts import charts_of
 from penstock.ui.driver_log import read_driver_log
 from penstock.ui.files import has_reports
 from penstock.ui.model import JobView, Tone, Trouble
-from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_restart, read_streams, reports_of
+from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_held, read_restart, read_streams, reports_of
 from penstock.ui.rendering import Renderer
 from penstock.ui.requests import ask_of, possible
 from penstock.ui.restarting import Wanted, plan_of, starts_of
@@ -153,7 +154,7 @@ class StreamPages:
         view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
-        wanted = ask_of(view, name, batch)
+        wanted = ask_of(view, name, batch, partial(read_held, project, job))
         if wanted is None:
             gone = Trouble(what="This stream does not allow this request now.", remedy=f"Look at {job} again.")
             return self._renderer.broken(request, project, Broken(job, gone), status=404)

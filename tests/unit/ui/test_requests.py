@@ -7,11 +7,14 @@ import shlex
 from html import unescape
 
 import pytest
+from checkpoint_samples import commit, offsets, own, restore_entry
 from project_samples import make_project
 from typer.testing import CliRunner
-from ui_site import Site
+from ui_site import NOW, Site
 
 from penstock.checkpoint.log.entries import SourceProgress, StagedFile
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.supervise.commands import DAGS, Request
@@ -74,6 +77,37 @@ def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     words = [word for word in words if word != "orders"]
     result = CliRunner().invoke(app, [*words[: 2 if decides else 1], "--help"])
     assert result.exit_code == 0, result.output
+
+
+JUDGED = {
+    "check": "sane", "unit": 60_000_000, "status": "failed", "rows": 5, "action": "hold",
+    "results": [{"rule": "sane:0:at_most(worst)", "success": False}, {"rule": "sane:1:exists(user)", "success": True}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_decision_on_a_held_batch_is_made_with_what_the_gate_found(tmp_path, undone):
+    """Its Commit stays as long as nobody has decided, however many batches came since and whatever is restored."""
+    site = Site(make_project(tmp_path / "project", rows=10))
+    site.store()
+    log = own(Log(LocalStore(site.root / "checkpoints" / "orders")))
+    passed = JUDGED | {"unit": 120_000_000, "action": "publish", "status": "passed", "rows": 77}
+    for batch in range(4):
+        log.append(offsets(batch, log.epoch, log.writer))
+        facts = {"held": {"totals": [FILE]}, "verdicts": [JUDGED, passed]} if batch == 1 else {}
+        log.append(commit(batch, log.epoch, log.writer, time=NOW, **facts))
+    if undone:
+        log.append(restore_entry(log, batch=0))
+    site.stream(wish=Wish.RUN, phase=Phase.RUNNING, generation=1)
+    release, discard = (site.text(f"/jobs/orders/ask/{word}?batch=1", mounted="/p") for word in ("release", "discard"))
+    for page in (release, discard):
+        assert "totals: 5 rows" in page
+        assert "1970-01-01 00:01:00" in page
+        assert "sane:0:at_most(worst)" in page
+        assert "exists(user)" not in page
+        assert ("A restore has rewound past this batch" in page) == undone
+    assert ("This triggers the DAG release_held_batch" in release) != undone
+    assert "This triggers the DAG discard_held_batch" in discard
 
 
 def test_a_requeue_is_offered_where_a_source_has_quarantined_rows(site, tmp_path):
