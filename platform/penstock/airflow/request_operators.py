@@ -186,5 +186,10 @@ class RequeueRows(PenstockOperator):
         words += ["--from-batch", number] if number else []
         words += ["--wait"] if self.wait else []
         answer = self._penstock("requeue", self.job, *words)[-1]
-        self.log.info("%s: quarantined rows of %s: %s", self.job, self.source, answer)
+        became = (
+            f"{answer['rows']} rows were sent again"
+            if answer["done"]
+            else "the driver takes them into its next batches, and the page of the stream counts them as requeued"
+        )
+        self.log.info("%s: quarantined rows of %s: %s", self.job, self.source, became)
         return answer

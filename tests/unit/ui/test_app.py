@@ -135,6 +135,14 @@ def test_the_page_of_a_job_warns_of_wrong_clocks(site):
     text = site.text("/jobs/orders")
     assert "▲ Most rows were late in 8 batches" in text
     assert "Rows in all 900 800 late, 5 quarantined, 0 filtered" in text
+    assert "requeued" not in text
+
+
+def test_the_page_of_a_job_says_what_became_of_a_requeue(site):
+    """Its task has ended by then: what the driver has sent again is in the Commits alone."""
+    sent = {"read": 56, "quarantined": 6, "passed": 50}
+    site.batches(1, totals={"source:s": {"read": 900, "quarantined": 5}, "requeue:s": sent})
+    assert "5 quarantined, 0 filtered; 56 requeued, 6 of them failed again" in site.text("/jobs/orders")
 
 
 def test_a_batch_whose_state_is_gone_cannot_be_picked(site):
