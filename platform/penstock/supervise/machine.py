@@ -242,8 +242,9 @@ def _attached(stream: Stream, holder: DriverSlot, now: int) -> Stream:
 def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream:
     """Return the stream after a failure: a pause, an older version of the code, or the end."""
     failures = (*(at for at in stream.failures if now - _HOUR < at <= now), now)
+    hung = stream.reason if stream.phase is Phase.UNHEALTHY and ended == Exit() else None
     stream = stream.having(failures=failures)
-    reason = f"the driver {ended}"
+    reason = f"the driver {ended}" + (f"; before it, {hung}" if hung else "")
     hopeless = ended.code == EXIT_PERSON
     if hopeless or len(failures) > settings.supervise.failures_per_hour:
         older = stream.stable

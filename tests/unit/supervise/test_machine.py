@@ -109,6 +109,16 @@ def test_a_mark_that_stands_still_is_unhealthy_then_killed() -> None:
     assert at(first.stream, ALIVE).stream.phase is Phase.RUNNING
 
 
+def test_why_a_driver_was_killed_stays_the_reason() -> None:
+    """Who reads of a killed driver learns what the supervisor killed it for; a driver that told why has told more."""
+    hung = at(like(RUNNING, phase=Phase.SUBMITTING), Seen(life=Life.RUNS), T + POLICY.start_within + 1).stream
+    killed = at(hung, gone(), T + POLICY.start_within + 2).stream
+    told = "the driver was killed, or ended without saying why; before it, no sign of life since it was started"
+    assert (killed.phase, killed.reason) == (Phase.BACKOFF, told)
+    assert at(hung, gone(code=70, error="PEN-000 x")).stream.reason == "the driver ended with 70: PEN-000 x"
+    assert at(RUNNING, gone()).stream.reason == "the driver was killed, or ended without saying why"
+
+
 def test_a_healthy_period_forgets_failures_and_makes_the_version_stable() -> None:
     """Not a moment before."""
     troubled = like(RUNNING, failures=(T - 5,), streak=2)
