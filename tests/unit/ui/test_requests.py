@@ -106,6 +106,9 @@ def test_a_decision_on_a_held_batch_is_made_with_what_the_gate_found(tmp_path, u
         assert "sane:0:at_most(worst)" in page
         assert "exists(user)" not in page
         assert ("A restore has rewound past this batch" in page) == undone
+    assert ("release?batch=1" in buttons(site)) != undone
+    assert "discard?batch=1" in buttons(site)
+    assert ("batch 1 undone by a restore" in site.text("/jobs/orders")) == undone
     assert ("This triggers the DAG release_held_batch" in release) != undone
     assert "This triggers the DAG discard_held_batch" in discard
 
