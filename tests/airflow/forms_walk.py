@@ -147,8 +147,8 @@ def refused_number(walk: Walk) -> None:
     """See a number that the field does not take refused with its reason: Airflow sends 1 for 0 where it may."""
     walk.fill(DAGS[Request.LIMITS], rows="0")
     trigger(walk.browser).click()
-    said = lambda: "param rows: 0 is less than" in walk.browser.see("[role=dialog]").text  # noqa: E731
-    walk.browser.until(said, "the reason of the refusal")
+    dialogs = lambda: "".join(dialog.text for dialog in walk.browser.all("[role=dialog]"))  # noqa: E731
+    walk.browser.until(lambda: "param rows: 0 is less than" in dialogs(), "the reason of the refusal")
 
 
 def refused(walk: Walk) -> None:
