@@ -35,7 +35,7 @@ from penstock.graph.policies import OnGap
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import Delta, MemorySink
-from penstock.sources import ArrowFunction, Avro, Json, Kafka
+from penstock.sources import ArrowFunction, Avro, Json, Kafka, Start
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.kafka_server import KafkaServer
@@ -275,6 +275,32 @@ def test_undecodable_records_are_sent_again_to_corrected_code(kafka: Any, topic:
         assert again == [(f"{topic}-0", 2, "\\xff"), (f"{topic}-0", 3, None)]
         assert requests_of(h).answer(request) == RequeueAnswer(rows=3, batch=1)
         assert h.commit().totals["requeue:orders"] == {"read": 3, "quarantined": 2, "passed": 1}
+
+
+def test_records_before_a_later_beginning_are_sent_from_quarantine(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """10.1, 10.5: after a restore of nothing the topic begins at its latest offsets, and brings nothing of before."""
+
+    def job(kind: str) -> Job:
+        made = Job("orders", partitions=1)
+        source = Kafka([topic], servers=kafka.address, format=Json(f"user {kind}, n int"), start=Start.LATEST)
+        made.source("orders", source).write("rows", MemorySink())
+        made.quarantine("orders").write("bad", MemorySink())
+        return made
+
+    kafka.create(topic, 2)
+    with Harness(job("string"), tmp_path / "root") as h:
+        h.batch()
+        for n in (1, 2, 3):
+            kafka.produce(topic, [b'{"user": %d, "n": %d}' % (n, n)], n % 2)
+        h.batch()
+        h.restore(empty=True, job=job("int"))
+        h.batch()
+        kafka.produce(topic, [b'{"user": 4, "n": 4}'], 0)
+        h.batch()
+        request = ask(h, "orders")
+        h.batch()
+        assert sorted(row["n"] for row in h.output()["rows"]) == [1, 2, 3, 4]
+        assert requests_of(h).answer(request) == RequeueAnswer(rows=3, batch=h.commit().batch)
 
 
 def halved(records: pa.Table) -> pa.Table:

@@ -7,14 +7,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from folder_files import lines_of
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.requeue_requests import RequeueAnswer, RequeueRequests
 from penstock.errors import RequeueRefused
 from penstock.sinks import Delta, MemorySink
-from penstock.sources import Files, Json, MemorySource
+from penstock.sources import DeltaTable, Files, Json, MemorySource, Start
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 
@@ -171,6 +173,42 @@ def test_a_row_that_was_read_again_since_a_restore_is_not_sent(tmp_path: Path) -
             assert answer is not None
             assert answer.rows == sent
         assert shown(h) == [1, 1, 1, 2, 2, 3]
+
+
+def test_a_row_that_the_source_does_not_bring_again_is_sent(tmp_path: Path) -> None:
+    """10.1, 10.5: a restore of nothing begins after the newest version; what came before is in quarantine alone."""
+
+    def job(event_time: str) -> Job:
+        made = Job("orders", partitions=1)
+        table = DeltaTable(tmp_path / "in", start=Start.LATEST)
+        rows = made.source("rows", table, event_time=event_time, max_out_of_order=seconds(0))
+        rows.write("out", MemorySink())
+        made.quarantine("rows").write("bad", MemorySink())
+        return made
+
+    def append(*values: int) -> None:
+        rows = [{"t": None, "v": v} for v in values]
+        write_deltalake(str(tmp_path / "in"), pa.Table.from_pylist(rows, schema=columns), mode="append")
+
+    columns = pa.schema([("t", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+    append(1)
+    with Harness(job("t"), tmp_path / "checkpoints") as h:
+        h.batch()
+        append(2, 3)
+        h.batch()
+        h.restore(empty=True, job=job("coalesce(t, timestamp_seconds(v))"))
+        h.batch()
+        append(4)
+        h.batch()
+        assert shown(h) == [4]
+        for sent in (2, 0):
+            asked = ask(h)
+            append(5)
+            h.batch()
+            answer = requests_of(h).answer(asked)
+            assert answer is not None
+            assert answer.rows == sent
+        assert shown(h) == [2, 3, 4, 5, 5]
 
 
 def test_requeued_rows_move_no_watermark_and_are_late_by_the_rules(tmp_path: Path) -> None:

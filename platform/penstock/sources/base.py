@@ -215,6 +215,16 @@ class SourceReader(Protocol):
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the names of the source's partitions, in the order of their indexes in PARTITION."""
 
+    def passed_over(self, start: Position | None, end: Position, span: Span) -> Mapping[str, Sequence[Sequence[int]]]:
+        """Return the rows that a job which has read a span between two positions will never read, by partition.
+
+        As ranges of POSITION whose ends are exclusive: those before the place at which a partition begins, and those
+        that are gone and skipped. A requeue sends them, where batches that a restore has undone had them in
+        quarantine; it leaves all others to the source (decision 194). A partition that lies in no range is left out.
+        Called once a batch, after the tasks, and the same for every run of the batch. By default there are none.
+        """
+        return {}
+
     def ack(self, position: Position) -> None:
         """Note outside that all up to a position is committed and published, for the tools of others.
 

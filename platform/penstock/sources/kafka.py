@@ -335,6 +335,13 @@ class KafkaReader(SplitReader):
         """Return topic and number of each, as `orders-0`."""
         return partition_names(span)
 
+    def passed_over(self, start: Position | None, end: Position, span: Span) -> dict[str, list[list[int]]]:
+        """Return the offsets before the beginning of each new partition, and those that are gone."""
+        ranges = {_name(at): [[0, begun]] for at, begun in _offsets_in(end, "began").items() if begun}
+        for name, wanted, first in span["skipped"]:
+            ranges.setdefault(name, []).append([wanted, first])
+        return ranges
+
     def task_reader(self) -> KafkaTaskReader:
         """Return what reads ranges in tasks."""
         spec = self.spec

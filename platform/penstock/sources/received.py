@@ -24,7 +24,7 @@ from penstock.receivers.blocks import MOST_BYTES, Block, Place
 from penstock.receivers.process import ReceiverOrder
 from penstock.receivers.receiver import Rows
 from penstock.sources.base import ERROR, RAW, CheckpointedReader, Ends, Position, Source, Span, Waiting
-from penstock.sources.received_tasks import BlocksInTask, RowsOfBlock, StoredRows, blocks_of, log_name
+from penstock.sources.received_tasks import BlocksInTask, RowsOfBlock, StoredRows, blocks_of, first_position, log_name
 from penstock.sources.records import arrow_schema, cast_columns, rows_to_table
 
 __all__ = ["ACKNOWLEDGED", "Encode", "Receive", "Receiving", "ReceivingReader", "refuse_settings"]
@@ -326,6 +326,14 @@ class ReceivingReader(CheckpointedReader):
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the numbers of the receivers as text."""
         return tuple(span["receivers"])
+
+    def passed_over(self, start: Position | None, end: Position, span: Span) -> dict[str, list[list[int]]]:
+        """Return the rows of blocks that went before a receiver's first one was read."""
+        new = end["receivers"].keys() - ({} if start is None else start["receivers"]).keys()
+        firsts = {
+            name: span["blocks"][name][0][1] if name in span["blocks"] else end["receivers"][name][1] for name in new
+        }
+        return {name: [[0, first_position(number)]] for name, number in sorted(firsts.items()) if number}
 
     def task_reader(self) -> BlocksInTask:
         """Return what reads blocks in tasks."""

@@ -18,12 +18,17 @@ from penstock.sources.base import ERROR, RAW, Span, TaskReader, with_hidden
 from penstock.sources.json_texts import rows_by_type
 from penstock.sources.records import cast_columns
 
-__all__ = ["BlocksInTask", "RowsOfBlock", "StoredRows", "blocks_of", "log_name"]
+__all__ = ["BlocksInTask", "RowsOfBlock", "StoredRows", "blocks_of", "first_position", "log_name"]
 
 _ROWS_A_BLOCK = 32
 """Bits of the position of a row that are its number in the block; those above are the number of the block."""
 
 Fitted = tuple[pa.Table, pa.Array | None, pa.Array | None]
+
+
+def first_position(number: int) -> int:
+    """Return the position of the first row of the block with a number."""
+    return number << _ROWS_A_BLOCK
 
 
 def log_name(source: str, receiver: str) -> str:
@@ -113,7 +118,7 @@ class BlocksInTask(TaskReader):
             rows, errors, raw = self.form.fitted(block)
             if errors is not None and self.on_bad_record is BadRecord.FAIL:
                 raise BadRecordFound(next(e for e in errors.to_pylist() if e is not None), where=path)
-            first = place.number << _ROWS_A_BLOCK
+            first = first_position(place.number)
             positions = pa.array(range(first, first + rows.num_rows), pa.int64())
             yield with_hidden(rows, index, positions, errors, raw)
 

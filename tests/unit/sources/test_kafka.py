@@ -78,6 +78,7 @@ def test_records_that_are_gone_stop_the_job_or_are_skipped_by_name(kafka: Any, t
     span = skipping.span(after, end_of_batch(skipping, after))
     assert span["skipped"] == [[f"{topic}-1", 2, 4]]
     assert read(skipping, span)["k"].to_pylist() == [4, 5]
+    assert skipping.passed_over(after, end_of_batch(skipping, after), span) == {f"{topic}-1": [[2, 4]]}
 
 
 @pytest.mark.fault("F33")

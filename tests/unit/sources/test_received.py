@@ -18,7 +18,7 @@ from penstock.receivers.block_log import BEGINNING
 from penstock.receivers.blocks import Place
 from penstock.sources import Receive
 from penstock.sources.backlog import ReadLimit
-from penstock.sources.base import ERROR, RAW, SourceReader
+from penstock.sources.base import ERROR, POSITION, RAW, SourceReader
 from penstock.sources.received import Encode
 from penstock.testing.source_contract import Feed, Grow, SourceContract, read, spans
 
@@ -126,6 +126,27 @@ def test_blocks_go_when_no_position_needs_them(tmp_path: Path) -> None:
     assert read(fresh, fresh.span(None, end_of_batch(fresh, None))).num_rows == 12
     with pytest.raises(BlocksGone):
         pushed.reader().backlog(positions[0])
+
+
+def test_what_went_before_a_beginning_is_passed_over(tmp_path: Path) -> None:
+    """10.1: a job that begins anew reads the oldest block that is kept; the rows before come from nowhere else."""
+    pushed = Pushed(tmp_path / "job", receivers=1)
+    pushed.add(14)
+    reader = pushed.reader()
+    whole = end_of_batch(reader, None)
+    positions = read(reader, reader.span(None, whole))[POSITION].to_pylist()
+    assert reader.passed_over(None, whole, reader.span(None, whole)) == {}
+    half = {"receivers": {"0": [1, 3]}}
+    pushed.started(0)
+    for floor in (half, whole):
+        reader.sweep([floor])
+        again = pushed.reader()
+        end = end_of_batch(again, None)
+        span = again.span(None, end)
+        left = read(again, span)[POSITION].to_pylist() if span["rows"] else []
+        ((first, begun),) = again.passed_over(None, end, span)["0"]
+        assert [at for at in positions if not first <= at < begun] == left
+        assert again.passed_over(floor, end, again.span(floor, end)) == {}
 
 
 @pytest.mark.fault("F18")

@@ -144,12 +144,17 @@ class Requeued(Record):
 
 
 class SourceProgress(Record):
-    """Where the next batch begins to read a source."""
+    """Where the next batch begins to read a source.
+
+    `passed_over` has, by partition, ranges [first, end) of row positions that this line of batches never reads. Undone
+    batches may have read them (decision 194).
+    """
 
     position: dict[str, JsonValue]
     partitions: dict[str, PartitionProgress]
     ended: bool
     requeued: Requeued | None = None
+    passed_over: dict[str, list[list[int]]] = {}
 
 
 class SnapshotRef(Record):

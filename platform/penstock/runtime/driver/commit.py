@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,8 @@ def decide(
 
     `gates` are a person's words on batches that a gate stopped, by batch id: publish, drop or hold.
     """
-    sources = {s.name: _source(engine, s.name, offsets, before, outcome) for s in engine.graph.sources}
+    undone = superseded_before(offsets.batch, before)
+    sources = {s.name: _source(engine, s.name, offsets, before, outcome, undone=undone) for s in engine.graph.sources}
     actions, stopped, verdicts = _judge(engine, outcome, gates.get(offsets.batch))
     staged, held = _sort_files(engine, outcome, actions)
     steps = {step.name for step in engine.graph.steps}
@@ -73,13 +74,19 @@ def decide(
         "written": outcome.written,
         "load": outcome.load,
         "tables": tables_of(offsets),
-        "superseded": superseded_before(offsets.batch, before),
+        "superseded": undone,
     }
     return CommitDraft(fields=fields, stopped=stopped)
 
 
 def _source(
-    engine: Engine, name: str, offsets: Offsets, before: Commit | None, outcome: BatchReceipts
+    engine: Engine,
+    name: str,
+    offsets: Offsets,
+    before: Commit | None,
+    outcome: BatchReceipts,
+    *,
+    undone: Sequence[Sequence[int]],
 ) -> SourceProgress:
     node = next(s for s in engine.graph.sources if s.name == name)
     known = before.sources.get(name) if before is not None else None
@@ -101,11 +108,16 @@ def _source(
         held_back=ranges.get(HELD_BACK, ()),
         gone=ranges.get(GONE, ()),
     )
+    passed_over = dict(known.passed_over) if known is not None else {}
+    if undone and ranges["span"] is not None:  # else no batch had rows in quarantine that this line lacks
+        for partition, more in reader.passed_over(ranges["start"], ranges["end"], ranges["span"]).items():
+            passed_over[partition] = [*passed_over.get(partition, ()), *map(list, more)]
     return SourceProgress(
         position=dict(ranges["end"]),
         partitions=after,
         ended=reader.ended(ranges["end"]) or DRAIN in offsets.settings or (known is not None and known.ended),
         requeued=_requeued(name, ranges.get(REQUEUE), known, outcome),
+        passed_over=passed_over,
     )
 
 

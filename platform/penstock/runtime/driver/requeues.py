@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -138,8 +139,14 @@ class RequeueService(Listener):
 
     def _taken(self, source: SourceNode, mark: Requeued, commit: Commit, batch: int) -> dict[str, Any]:
         """Read rows of the quarantine, write them to a file, and return what the Offsets say of them."""
-        undone = superseded_before(batch, commit)
-        sink, places = self._sink_of(source), _Places(self._name_column(source), source.name, undone)
+        sink = self._sink_of(source)
+        progress = commit.sources.get(source.name)
+        places = _Places(
+            self._name_column(source),
+            source.name,
+            undone=superseded_before(batch, commit),
+            passed_over={} if progress is None else progress.passed_over,
+        )
         # The places alone: a quarantine may have far more rows than memory, of which a batch takes some.
         newest = places.newest(sink.read_batches(range(mark.next, mark.until), places.columns))
         end = mark.until
@@ -233,13 +240,15 @@ class RequeueService(Listener):
 class _Places:
     """The places of a source's rows in quarantine: partition and position, of which the newest batch counts.
 
-    `name` is the column that names partitions, None where their numbers do. `undone` are ranges of batches whose rows
-    count for nothing: a restore has undone them, and the source brings their records again.
+    `name` is the column that names partitions, None where their numbers do. `undone` are ranges of batches that a
+    restore has undone. Their rows count for nothing, because the source brings their records again: all but those in
+    the ranges of positions that are `passed_over`, by partition.
     """
 
     name: str | None
     source: str
     undone: Sequence[Sequence[int]]
+    passed_over: Mapping[str, Sequence[Sequence[int]]]
 
     @property
     def columns(self) -> list[str]:
@@ -270,5 +279,17 @@ class _Places:
     def _own(self, rows: pa.Table) -> pa.Table:
         if not rows.num_rows:
             return rows
-        gone = are_superseded(rows["_batch"].to_numpy(), self.undone)
-        return rows.filter(pc.and_(pc.equal(rows["_source"], self.source), pa.array(~gone)))
+        rows = rows.filter(pc.equal(rows["_source"], self.source))
+        brought = are_superseded(rows["_batch"].to_numpy(), self.undone)
+        if brought.any() and self.passed_over:
+            brought &= ~self._are_passed_over(rows)
+        return rows.filter(pa.array(~brought))
+
+    def _are_passed_over(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        positions, found = rows["_position"].to_numpy(), np.zeros(rows.num_rows, np.bool_)
+        partitions = rows[self._keys[0]].cast(pa.string())
+        for partition, ranges in self.passed_over.items():
+            own = pc.fill_null(pc.equal(partitions, partition), fill_value=False).to_numpy()
+            for first, end in ranges:
+                found |= own & (positions >= first) & (positions < end)
+        return found

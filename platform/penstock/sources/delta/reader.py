@@ -38,6 +38,8 @@ __all__ = ["DeltaReader"]
 _log = structlog.get_logger(__name__)
 _ONLY = "0"
 """The name of the one partition."""
+_ROWS_A_VERSION = 31
+"""Bits of a place that are below the number of a version, where the stream begins after the newest one."""
 _AT_ONCE = 8
 """Files whose numbers of rows are read at once, where the log does not have them."""
 
@@ -130,7 +132,9 @@ class DeltaReader(SplitReader):
             raise ConfigError(
                 f"start is version {self._start.number}, and the newest is {versions.newest}", where=self.log.where
             )
-        return Spot(0, self._start.number)
+        # Above all rows that there were, whatever line of batches has counted them: a commit has fewer than 2**31.
+        place = self._start.number << _ROWS_A_VERSION if self._start.number > self._as_of else 0
+        return Spot(place, self._start.number)
 
     def _compare(self, after: Position) -> None:
         """Refuse another table, another kind of reading, and other columns than the job has read."""
@@ -341,6 +345,14 @@ class DeltaReader(SplitReader):
     def partitions(self, span: Span) -> tuple[str, ...]:
         """Return the one partition."""
         return (_ONLY,)
+
+    def passed_over(self, start: Position | None, end: Position, span: Span) -> dict[str, list[list[int]]]:
+        """Return the places of all rows before a beginning after the newest version."""
+        if start is not None:
+            return {}
+        read = [*span["pieces"], *span.get("lost", ())]
+        begun = end["place"] - sum(piece.last - piece.first for piece in pieces_of({"pieces": read}))
+        return {_ONLY: [[0, begun]]} if begun else {}
 
     def task_reader(self) -> DeltaTaskReader:
         """Return what reads rows in tasks."""

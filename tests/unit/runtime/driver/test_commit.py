@@ -52,6 +52,9 @@ class FakeReader:
     def ended(self, position: Mapping[str, Any] | None) -> bool:
         return self.is_ended
 
+    def passed_over(self, start: Any, end: Any, span: Span) -> Mapping[str, Any]:
+        return span.get("passed_over", {})  # type: ignore[no-any-return]
+
 
 class FakeEngine:
     """Answer what `decide` asks: a gate that found what the test says, a source that has ended or not."""
@@ -101,6 +104,28 @@ def test_an_outage_makes_nothing_idle_once_offsets_say_when_the_driver_began(
     )
     progress = decide(engine, offsets, before, BatchReceipts(), gates={}).fields["sources"]["s"]
     assert progress.partitions["0"] == PartitionProgress(highest=5, seen_at=1, idle=idle)
+
+
+@pytest.mark.parametrize("batch", [1, 2], ids=["no batch is undone", "batch 1 is undone"])
+def test_a_commit_adds_what_a_source_passes_over_where_batches_are_undone(batch: int) -> None:
+    """10.1: a requeue looks there for rows of undone batches; without any, no range is needed."""
+    known = older_commit().sources["s"].model_copy(update={"passed_over": {"0": [[0, 5]]}})
+    before = older_commit().model_copy(update={"sources": {"s": known}})
+    span = {"partitions": ["0"], "passed_over": {"0": [[7, 9]], "1": [[0, 3]]}}
+    offsets = Offsets(
+        epoch=1,
+        writer="w",
+        batch=batch,
+        time=61_000_000,
+        ranges={"s": {"start": {}, "end": {}, "span": span}},
+        watermarks={"w": StepWatermarks(late=None, close=None)},
+        limits={},
+        settings={"zero": 0},
+    )
+    engine: Any = FakeEngine(idle_job())
+    progress = decide(engine, offsets, before, BatchReceipts(), gates={}).fields["sources"]["s"]
+    added = {"0": [[0, 5], [7, 9]], "1": [[0, 3]]}
+    assert progress.passed_over == (added if batch == 2 else {"0": [[0, 5]]})
 
 
 def older_commit() -> Commit:

@@ -47,12 +47,15 @@ class World:
         self.requests = RequeueRequests(self.store, "j")
         self.clock = ManualClock(0)
         self.batch, self.mark, self.superseded = 0, None, list[list[int]]()
+        self.passed_over: dict[str, list[list[int]]] = {}
         self.sent: list[int] = []
         self.put([])
         self.restart()
 
     def commit(self, batch: int) -> Any:
-        progress = SourceProgress(position={}, partitions={}, ended=False, requeued=self.mark)
+        progress = SourceProgress(
+            position={}, partitions={}, ended=False, requeued=self.mark, passed_over=self.passed_over
+        )
         return SimpleNamespace(batch=batch, sources={"rows": progress}, superseded=self.superseded)
 
     def restart(self, pending: Any = None) -> None:
@@ -151,6 +154,32 @@ def test_one_place_of_a_source_counts_once_in_a_request(tmp_path: Path) -> None:
     world.requests.ask("rows", from_batch=0, by="t")
     world.run()
     assert sorted(world.sent) == [0, 1]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=5),
+    st.integers(0, 6),
+    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), max_size=2),
+)
+def test_rows_that_the_source_will_not_bring_again_are_sent(
+    quarantined: list[list[int]], undone: int, ranges: list[tuple[int, int]]
+) -> None:
+    """10.1, 10.5: of undone batches those of positions that the job passes over, of the others all, each place once."""
+    with TemporaryDirectory() as folder:
+        world = World(Path(folder), most=100)
+        for positions in quarantined:
+            world.run(positions=positions)
+        world.superseded = [[1, 1 + undone]]
+        world.passed_over = {"0": [list(one) for one in ranges], "1": [[0, 10]]}
+        world.requests.ask("rows", from_batch=0, by="t")
+        world.run()
+        expected = {
+            position
+            for batch, positions in enumerate(quarantined, 1)
+            for position in positions
+            if batch > undone or any(first <= position < end for first, end in ranges)
+        }
+        assert sorted(world.sent) == sorted(expected)
 
 
 def test_a_table_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
