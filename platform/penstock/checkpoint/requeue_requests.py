@@ -69,6 +69,10 @@ class RequeueRequests:
         self._records.request({"request": name, "source": source, "from_batch": from_batch, "by": by})
         return name
 
+    def has(self, request: str) -> bool:
+        """Return whether the id has asked for something already."""
+        return any(record.get("request") == request for record in self._records.bodies())
+
     def answer(self, request: str) -> RequeueAnswer | None:
         """Return what became of a request, None while nothing has; raises the error in its answer."""
         body = self._records.answer(request)

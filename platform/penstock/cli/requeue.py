@@ -51,10 +51,12 @@ def requeue(
     from penstock.checkpoint.log.recovery import Damage, recover
     from penstock.checkpoint.requeue_requests import RequeueRequests
     from penstock.checkpoint.roots import control_store, job_log
+    from penstock.runtime.driver.requeues import quarantine_sink
     from penstock.runtime.process.takeover_policy import holder_name
 
     with outcome(debug=debug):
-        root = project_at(project).settings(job).root
+        at = project_at(project)
+        root = at.settings(job).root
         log = job_log(root / job)
         commit = None if log is None else recover(log, Damage.LIST).commit
         if commit is None:
@@ -63,6 +65,8 @@ def requeue(
             there = ", ".join(map(repr, sorted(commit.sources)))
             raise RequeueRefused(f"{job} has no source {source!r}; there is {there}")
         requests = RequeueRequests(control_store(root), job)
+        if command is None or not requests.has(command):  # what was asked before keeps its answer
+            quarantine_sink(at.load(job).job.graph(), source)
         name = requests.ask(source, from_batch=from_batch, by=holder_name(), again=command)
         answer = _answered(requests, name) if wait else requests.answer(name)
         asked = {"job": job, "source": source, "command": name}

@@ -16,11 +16,28 @@ from penstock.checkpoint.requeue_requests import Requeue, RequeueAnswer, Requeue
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 
+UNWRITTEN = """
+from penstock import Job
+from penstock.sinks import Delta
+
+
+def build(conf):
+    job = Job("orders")
+    job.source("orders", conf.source("orders")).write("totals", Delta(conf.table("totals")))
+    return job
+"""
+WRITTEN = UNWRITTEN.replace("    return", '    job.quarantine("orders").write("bad", Delta("bad"))\n    return')
+
 
 @pytest.fixture
-def penstock(tmp_path):
+def root(tmp_path):
+    """Return a project whose job writes its quarantine into a table."""
+    return make_project(tmp_path / "project", rows=10, job=WRITTEN)
+
+
+@pytest.fixture
+def penstock(root):
     """Return what runs the command on a job with one committed batch, and the job's requests."""
-    root = make_project(tmp_path / "project", rows=10)
     store = LocalStore(root / "checkpoints" / "orders")
     open_or_create(store, now=0)
     owned = own(Log(store), holder="elsewhere:1:1")
@@ -56,6 +73,25 @@ def test_a_range_is_asked_for_again(penstock):
     assert (
         "nothing is in quarantine" in run("orders", "--source", "orders", "--from-batch", "2", "--command", "b").stdout
     )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [UNWRITTEN, WRITTEN.replace("write(", 'select("_raw").write(')],
+    ids=["nothing has the quarantine", "a table has a part of it"],
+)
+def test_a_quarantine_without_a_table_is_refused_before_anything_is_asked(penstock, root, job):
+    """As the driver would refuse it; what was asked while there was a table keeps its answer."""
+    run, requests = penstock
+    words = ("orders", "--source", "orders", "--command")
+    assert run(*words, "before").exit_code == 0
+    requests.reply("before", RequeueAnswer(rows=2, batch=1))
+    (root / "jobs" / "orders.py").write_text(job)
+    refused = run(*words, "after")
+    assert refused.exit_code == 78
+    assert "no sink that can be read has the quarantine of source 'orders'" in " ".join(refused.stderr.split())
+    assert (requests.open(), requests.has("after")) == ([], False)
+    assert "2 rows of orders were sent again" in run(*words, "before").stdout
 
 
 def test_an_unknown_source_and_a_job_without_a_batch_are_refused(penstock, tmp_path):

@@ -30,7 +30,7 @@ from penstock.sinks.base import ReadableSink
 from penstock.sources.base import SourceReader, SplitReader
 from penstock.time.clock import Clock
 
-__all__ = ["RequeueService"]
+__all__ = ["RequeueService", "quarantine_sink"]
 
 log = structlog.get_logger()
 
@@ -175,15 +175,10 @@ class RequeueService(Listener):
         return {**taken, "file": name, "checksum": checksum}
 
     def _sink_of(self, source: SourceNode) -> ReadableSink:
-        """Return the sink that has the quarantine of a source as it is; raises RequeueRefused."""
-        stream = self.graph.quarantine_stream(source.name)
-        sinks = [] if stream is None else [n for n in self.graph.children(stream) if isinstance(n, SinkNode)]
+        """Return what `quarantine_sink` finds; raises RequeueRefused, also where no task could decode the rows."""
         if not isinstance(self.readers[source.name], SplitReader):
             raise RequeueRefused(f"source {source.name!r} is read by Spark, and not by tasks that could decode a text")
-        sink = next((node.sink for node in sinks if isinstance(node.sink, ReadableSink)), None)
-        if sink is None:
-            raise RequeueRefused(f"no sink that can be read has the quarantine of source {source.name!r} as it is")
-        return sink
+        return quarantine_sink(self.graph, source.name)
 
     def _name_column(self, source: SourceNode) -> str | None:
         """Return the column of a quarantine that names partitions, None where their numbers do."""
@@ -234,6 +229,16 @@ class RequeueService(Listener):
                     file.remove()
         except (PenstockError, OSError) as why:
             log.warning("requeue.not_swept", reason=str(why))
+
+
+def quarantine_sink(graph: JobGraph, source: str) -> ReadableSink:
+    """Return the sink that has the quarantine of a source as it is; raises RequeueRefused where there is none."""
+    stream = graph.quarantine_stream(source)
+    sinks = [] if stream is None else [n for n in graph.children(stream) if isinstance(n, SinkNode)]
+    sink = next((node.sink for node in sinks if isinstance(node.sink, ReadableSink)), None)
+    if sink is None:
+        raise RequeueRefused(f"no sink that can be read has the quarantine of source {source!r} as it is")
+    return sink
 
 
 @dataclass(frozen=True, slots=True)
