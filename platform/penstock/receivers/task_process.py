@@ -59,7 +59,8 @@ class TaskProcess:
         self._secret = secrets.token_hex(32)
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
-        self._waiting: list[bytes] = []
+        self._waiting: dict[frozenset[str], bytes] = {}
+        self._rest = b""
         self._is_over = threading.Event()
         self._error: BaseException | None = None
         data = io.BytesIO()
@@ -78,17 +79,27 @@ class TaskProcess:
             self._is_over.set()
 
     def command(self, command: Mapping[str, Any]) -> None:
-        """Send a command, or keep it until the task is there; a task that has no core yet is not waited for to stop."""
+        """Send a command, or keep it until the task is there; a task that has no core yet is not waited for to stop.
+
+        A task that is stopped reads none. When nothing more can be sent the driver must not wait for it, so the command
+        is passed over, as by a process of this machine.
+        """
         line = json.dumps(command).encode() + b"\n"
         with self._lock:
             if self._connection is None:
-                self._waiting.append(line)
+                self._waiting[frozenset(command)] = line  # the newest of a kind is in force
             else:
-                with suppress(OSError):  # its events tell
-                    self._connection.sendall(line)
+                self._send(self._connection, line)
                 return
         if command.get("stop"):
             self.kill()
+
+    def _send(self, connection: socket.socket, line: bytes) -> None:
+        """Send the end of the line of which only a part was taken before, then this one, unless the end does not go."""
+        with suppress(OSError):  # no room, or a connection that has ended, as its events tell
+            self._rest = self._rest[connection.send(self._rest, socket.MSG_DONTWAIT) :]
+            if not self._rest:
+                self._rest = line[connection.send(line, socket.MSG_DONTWAIT) :]
 
     def events(self) -> Iterator[Mapping[str, Any]]:
         """Wait for the task, and yield the events of its process."""
@@ -129,7 +140,7 @@ class TaskProcess:
         with self._lock:
             self._connection = connection
             with suppress(OSError):
-                connection.sendall(b"".join(self._waiting))
+                self._send(connection, b"".join(self._waiting.values()))  # a new connection has room for some lines
                 if self._is_over.is_set():  # it was killed meanwhile, or Spark has given the task up
                     connection.shutdown(socket.SHUT_RDWR)
         return connection

@@ -98,6 +98,54 @@ def test_commands_from_before_the_connection_follow_it(cluster: Cluster) -> None
     assert not cluster.cancelled.is_set()
 
 
+def test_a_stalled_task_holds_nobody_up(cluster: Cluster) -> None:
+    """F47: commands that it does not read are passed over, each whole; then it reads again, or is killed."""
+    process = cluster.started()
+    heard = Heard(process)
+    told = threading.Thread(target=lambda: [process.command({"rate": n, "pad": "x" * 99_999}) for n in range(400)])
+    with cluster.connected() as connection, connection.makefile("rb") as lines:
+        connection.sendall(b'{"event":"started"}\n')
+        until(lambda: heard.events)
+        told.start()
+        told.join(60)
+        assert not told.is_alive()
+        rates = [json.loads(lines.readline())["rate"]]
+        more = threading.Event()
+
+        def tell() -> None:
+            while not more.wait(0.01):
+                process.command({"rate": -1})
+
+        teller = threading.Thread(target=tell)
+        teller.start()
+        while rates[-1] != -1:
+            rates.append(json.loads(lines.readline())["rate"])
+        more.set()
+        teller.join()
+        read = rates[:-1]
+        assert (read[0], read) == (0, sorted(set(read))), "whole, and in order"
+        assert len(read) < 400
+        process.kill()
+        while lines.readline():
+            pass
+    heard.thread.join(60)
+
+
+def test_the_newest_command_of_a_kind_waits_for_the_task(cluster: Cluster) -> None:
+    """A task may wait for a core for hours, while rates come each batch."""
+    process = cluster.started()
+    heard = Heard(process)
+    for rate in range(3):
+        process.command({"rate": rate})
+    with cluster.connected() as connection, connection.makefile("rb") as lines:
+        assert json.loads(lines.readline()) == {"rate": 2}
+        until(lambda: process._connection)
+        process.command({"rate": 3})
+        assert json.loads(lines.readline()) == {"rate": 3}
+        process.kill()
+    heard.thread.join(60)
+
+
 def test_who_does_not_know_the_secret_is_not_heard(cluster: Cluster) -> None:
     """Neither who says another one, nor who goes without a word; the task is heard after them."""
     process = cluster.started()
