@@ -42,6 +42,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from penstock.checkpoint.storage.locate import is_url
+from penstock.config.ddl import ddl_problem
 from penstock.config.references import resolved_text
 from penstock.config.toml_reader import DESCRIBED, Loc, describe
 from penstock.config.values import DurationValue, Name, Text, flat_table, is_secret, parsed, reference_of
@@ -50,7 +51,7 @@ from penstock.graph.durations import Duration
 
 __all__ = ["SourceTable", "SourceTables", "argument_models", "kinds_of"]
 
-_KIND = "kind"
+_KIND, _DDL = "kind", "schema"
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _PATTERN = re.compile(r"[*?\[{]")
 """What makes a path a pattern of several."""
@@ -157,7 +158,11 @@ def _model(made: type) -> type[BaseModel]:
     fields: dict[str, Any] = {_KIND: (str, ...)}
     for name, parameter in inspect.signature(made).parameters.items():
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[name] = (Annotated[_in_file(hints[name]), AfterValidator(_no_secret(name))], default)
+        checks = [
+            AfterValidator(_no_secret(name)),
+            *([AfterValidator(_types_are_known)] if _is_ddl(name, hints[name]) else []),
+        ]
+        fields[name] = (Annotated[_in_file(hints[name]), *checks], default)
     # An argument may be named as something that a model has, such as `schema`.
     config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), **_STRICT)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
@@ -175,6 +180,19 @@ def _no_secret(name: str) -> Callable[[Any], Any]:
         return value
 
     return check
+
+
+def _is_ddl(name: str, hint: Any) -> bool:
+    """Return whether an argument is Spark DDL; the schema of Avro may be more than a text."""
+    return name == _DDL and hint in (str, str | None)
+
+
+def _types_are_known(schema: str | None) -> str | None:
+    """Return a schema in DDL; raise for a type that Spark does not have."""
+    problem = None if schema is None else ddl_problem(schema)
+    if problem is not None:
+        raise PydanticCustomError(DESCRIBED, "{words}", {"words": f"{_DDL} is {schema!r}: {problem}"})
+    return schema
 
 
 def _in_file(hint: Any) -> Any:

@@ -128,6 +128,7 @@ def test_an_empty_text_may_stand_in_a_list(project):
         ),
         ('"skip"', '"skp"', 6, "on_gap is 'skp' in [sources.orders]; use 'fail' or 'skip'"),
         ('"json"', '"jsn"', 5, "kind is 'jsn'; use 'avro' or 'csv' or 'json' or"),
+        ('"id long"', '"id nosuchtype"', 5, "schema is 'id nosuchtype': column 'id' has the type 'nosuchtype'"),
         ("schema", "schma", 5, "unknown key 'schma'; did you mean 'schema'?"),
         (
             '{ kind = "json", schema = "id long" }',
