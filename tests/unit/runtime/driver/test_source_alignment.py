@@ -49,6 +49,18 @@ def test_a_source_that_never_had_a_row_is_slower_than_any() -> None:
     assert ahead(a=(10, progress(None)), b=(None, progress(None))) == set()
 
 
+def test_each_slower_source_that_counts_holds_the_one_ahead() -> None:
+    """2.8: one beyond the drift is enough; those without event time, and those that no Commit knows yet, are none."""
+    near, far = (None, progress(95)), (None, progress(1))
+    assert ahead(a=(10, progress(100)), b=near, c=far) == {"a"}
+    assert ahead(a=(10, progress(100)), b=far, c=near) == {"a"}
+    assert ahead(a=(10, progress(100)), b=near, c=near) == set()
+    fast, timeless = node("a", 10), SourceNode(name="b", source=MemorySource("t timestamp"), order=1)
+    known = {"a": progress(100), "b": progress(None)}
+    assert too_far_ahead([fast, timeless], known) == set()
+    assert too_far_ahead([fast, node("b", None)], {"a": progress(100)}) == set()
+
+
 @pytest.mark.parametrize("slow", [progress(1, idle=True), progress(1, ended=True)], ids=["idle", "ended"])
 def test_sources_that_hold_no_watermark_hold_no_source(slow: SourceProgress) -> None:
     """2.4: idle sources and those that have ended do not count."""
