@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -29,8 +29,8 @@ class BatchInfo:
         submitted: When it was planned.
         started: When its computation began; None before.
         completed: When its sinks had published it; None before.
-        rows: The rows that it has read, by source; empty before it is completed.
-        output: The rows that it has published, by sink; empty before it is completed.
+        rows: The rows that it has read, by source; None before it is completed, as only its tasks count them.
+        output: The rows that it has published, by sink; None before it is completed.
         late_by: Seconds after its batch time at which it was planned: the scheduling delay of `penstock status`. None
             before it is completed, as what follows.
         waiting: The rows that waited at live sources as it was planned, those that it has read among them; None without
@@ -45,8 +45,8 @@ class BatchInfo:
     submitted: datetime
     started: datetime | None = None
     completed: datetime | None = None
-    rows: Mapping[str, int] = field(default_factory=dict)
-    output: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, int] | None = None
+    output: Mapping[str, int] | None = None
     late_by: float | None = None
     waiting: int | None = None
     gc_share: float | None = None

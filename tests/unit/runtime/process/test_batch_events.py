@@ -59,6 +59,7 @@ def test_each_batch_is_submitted_started_and_completed(tmp_path: Path) -> None:
     assert [(event, info.batch) for event, info in notes.heard] == [
         (event, batch) for batch in (0, 1) for event in ("submitted", "started", "completed")
     ]
+    assert {(info.rows, info.output) for event, info in notes.heard if event != "completed"} == {(None, None)}
     _, last = notes.heard[-1]
     assert (last.rows, last.output) == ({"s": 1}, {"out": 1})
     assert last.total_delay is not None
