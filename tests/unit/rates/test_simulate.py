@@ -71,6 +71,13 @@ def test_a_burst_is_cleared_sooner_than_by_pid(seed: int) -> None:
     assert costs.worst_delay_ms(BURST_AT) <= 0.5 * pid.worst_delay_ms(BURST_AT)
 
 
+@pytest.mark.parametrize("fixed", [50.0, 150.0, 300.0, 600.0])
+def test_a_burst_is_cleared_as_soon_as_the_limit_of_growth_allows(fixed: float) -> None:
+    """8.4: of a burst of ten times the first batch reads four times as much, and the second all that waits."""
+    gone = simulate(Plant(load=BURST, fixed_ms=fixed, noise=0), CostModel()).caught_up(BURST_AT)
+    assert gone == pytest.approx(2 + (fixed + 0.05 * 1_600) / 1_000, abs=0.01)
+
+
 def test_a_burst_is_cleared_sooner_where_the_collector_pauses() -> None:
     """The same for half of all runs or more, with a pause of 1.5 seconds in one batch of fifty, before or after."""
     plant = Plant(load=BURST, pause_chance=0.02)
