@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
 from penstock.errors import BlocksGone, EpochSealed, NotFound
 from penstock.receivers.blocks import Block, Place, Seal, block_file, parse, seal_file
 
-__all__ = ["BEGINNING", "FOLDER", "BlockCursor", "BlockLog", "BlockWriter"]
+__all__ = ["BEGINNING", "FOLDER", "BlockCursor", "BlockLog", "BlockWriter", "unneeded"]
 
 FOLDER = "blocks"
 BEGINNING = Place(0, 0)
@@ -110,16 +110,21 @@ class BlockLog:
             )
 
     def sweep(self, floor: Place) -> int:
-        """Delete the blocks before a place, oldest first, and return how many went; seals stay."""
-        listed = self.listed()
-        # The last one of an epoch that has ended is its seal.
-        last = {place.epoch: place for place in listed}
-        gone = [
-            place for place in listed if place < floor and (place.epoch == floor.epoch or place != last[place.epoch])
-        ]
+        """Delete the blocks before a place, oldest first, and return how many went; the last of each epoch stays.
+
+        It is the seal of an epoch that has ended, and the newest block of another. Who starts a writer learns from it
+        which number is the next, before anybody has read a position.
+        """
+        gone = unneeded(self.listed(), floor)
         for place in gone:
             self.store.delete(self.path(place))
         return len(gone)
+
+
+def unneeded(listed: Sequence[Place], floor: Place) -> list[Place]:
+    """Return the places that a sweep deletes, of those that are listed in order."""
+    last = {place.epoch: place for place in listed}
+    return [place for place in listed if place < floor and place != last[place.epoch]]
 
 
 @dataclass(slots=True)

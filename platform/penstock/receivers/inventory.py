@@ -8,7 +8,7 @@ from enum import Enum
 
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CheckpointCorrupt, NotFound
-from penstock.receivers.block_log import FOLDER, BlockLog
+from penstock.receivers.block_log import FOLDER, BlockLog, unneeded
 from penstock.receivers.blocks import Place, Seal, parse, rows_in
 
 __all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in"]
@@ -38,7 +38,7 @@ class BlockInventory:
     Attributes:
         blocks: Whole blocks that a reader reaches, from the place on where the reading began.
         size: Their bytes.
-        unneeded: Files before that place that are no seals, which the next sweep deletes.
+        unneeded: Files before that place which the next sweep deletes.
         faults: What is wrong, in the order of places.
     """
 
@@ -74,10 +74,7 @@ def inventory_of(log: BlockLog, start: Place | None) -> BlockInventory:
             case int():
                 inventory.blocks += 1
                 inventory.size += result
-    last = {place.epoch: place for place in listed}
-    inventory.unneeded = sum(
-        place < start and (place.epoch == start.epoch or place != last[place.epoch]) for place in listed
-    )
+    inventory.unneeded = len(unneeded(listed, start))
     for place in listed:
         if place >= start and place not in reached:
             what = f"block {place.number:,} of epoch {place.epoch} of {log.receiver} follows the end of its epoch"

@@ -67,6 +67,10 @@ class World:
         """Start a receiver, by a driver that knows the newest position."""
         self.writers.append(started(self.store, self.positions[-1]))
 
+    def start_anew(self) -> None:
+        """Start a receiver, by a driver that has read no position yet."""
+        self.writers.append(started(self.store, BlockLog(self.store, NAME).first()))
+
     def write(self, which: int) -> None:
         """Have any writer that was ever started write a row; it tells its sender what it tells."""
         if self.writers:
@@ -101,6 +105,7 @@ class World:
 
 STEP = st.one_of(
     st.just(("start", 0)),
+    st.just(("start_anew", 0)),
     st.tuples(st.just("write"), st.integers(0, 5)),
     st.just(("batch", 0)),
     st.tuples(st.just("sweep"), st.integers(1, 3)),
@@ -271,8 +276,8 @@ def test_seals_stay_when_blocks_go() -> None:
         world.write(len(world.writers) - 1)
     world.batch()
     log = BlockLog(store, NAME)
-    assert log.sweep(world.positions[-1]) == 6
-    assert log.listed() == [Place(0, 0), Place(1, 2), Place(2, 4)]
+    assert log.sweep(world.positions[-1]) == 5
+    assert log.listed() == [Place(0, 0), Place(1, 2), Place(2, 4), Place(3, 5)]
     for which in range(3):
         world.write(which)
     assert world.acknowledged == [0, 1, 2, 3, 4, 5, 8]
@@ -299,8 +304,29 @@ def test_the_chain_begins_with_the_oldest_block_that_is_kept() -> None:
     assert log.first() == Place(2, 2)
     world.batch()
     log.sweep(world.positions[-1])
+    assert log.first() == Place(2, 2), "the newest block"
     world.start()
+    log.sweep(world.positions[-1])
     assert log.first() == Place(3, 3)
+
+
+@pytest.mark.fault("F47", "F72")
+def test_who_knows_no_position_seals_after_the_newest_block() -> None:
+    """Receivers may start before a batch is planned; a seal further ahead leaves the old writer what nobody reads."""
+    store = MemoryStore()
+    log, world = BlockLog(store, NAME), World(store)
+    world.start()
+    for _ in range(3):
+        world.write(-1)
+    world.batch()
+    log.sweep(world.positions[-1])
+    writer = BlockWriter(log, log.end_epochs(log.first()))
+    assert writer.place == Place(2, 3)
+    world.write(0)
+    writer.write(stream(3), 1)
+    assert world.acknowledged == [0, 1, 2]
+    world.batch()
+    assert world.read == [0, 1, 2, 3]
 
 
 @pytest.mark.remedy("PEN-SRC-031")
