@@ -48,8 +48,10 @@ CHECKED = JOB.replace("totals.write(", f'totals.check("sane", suite={SUITE!r}, o
 """The last minute is cut off after 40 seconds, so its window fails."""
 HOLDING = CHECKED.replace(repr(SUITE), repr({"name": "small", "expectations": [
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "max_value": 700}}
-]})).replace("OnFail.WARN", "OnFail.HOLD")  # fmt: skip
-"""All windows behind the first minute are held."""
+]})).replace("OnFail.WARN", "OnFail.HOLD").replace(
+    "    return job", '    job.quarantine("orders").write("bad", Delta(f"{conf.table(\'totals\')}_bad"))\n    return job'
+)  # fmt: skip
+"""All windows behind the first minute are held, and the quarantine of the source can be sent again."""
 A_MINUTE = QUICK.replace("rows = 4", "rows = 60")
 """A window, and no more, is closed by a batch."""
 
