@@ -26,8 +26,8 @@ from tools.report import report
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "platform"
 PACKAGE = "penstock"
-# What users import from a folder of low rank. Nobody inside imports it, so it may offer what stands above the folder.
-FRONTS = {PACKAGE: "config", f"{PACKAGE}.state": "runtime"}
+# What users import first. Nobody inside imports it, so it may offer what stands above the graph.
+FRONTS = {PACKAGE: "runtime"}
 # Modules that name an operator, where operators stand, and what a module must define to be one.
 SPECS, OPERATORS, BINDS = f"{PACKAGE}.graph.specs.", f"{PACKAGE}.operators.", frozenset({"bind", "bind_side"})
 # The module that gives streams the methods of all operators.

@@ -5,7 +5,7 @@ A job is ordinary Python that describes sources, windows, state, gates and sinks
 
 from typing import TYPE_CHECKING, Any
 
-from penstock import agg
+from penstock import agg, state
 from penstock.graph.alignment import Align, align
 from penstock.graph.cache import CacheLevel
 from penstock.graph.durations import Count, Duration, count, days, hours, micros, millis, minutes, seconds
@@ -16,6 +16,7 @@ from penstock.graph.listeners import BatchInfo, ReceiverInfo
 from penstock.graph.schedules import AUTO, NEVER, EveryBatches
 from penstock.graph.specs.batch_windows import BatchWindowedStream
 from penstock.graph.specs.time_windows import WindowedStream
+from penstock.runtime.inspect.state_table import read
 
 if TYPE_CHECKING:
     from penstock.config.settings import JobConf
@@ -47,6 +48,9 @@ __all__ = [
     "minutes",
     "seconds",
 ]
+
+# Users look for it among what a state function needs. It reads whole jobs, and so stands above `state`.
+state.read = read
 
 
 def __getattr__(name: str) -> Any:

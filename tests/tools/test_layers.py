@@ -104,9 +104,12 @@ def test_a_module_that_is_named_in_a_string_is_imported():
     assert wrong_imports("penstock.graph.job", '"penstock.runtime of a sentence"', FOLDERS) == []
 
 
-def test_the_front_of_a_folder_may_offer_what_is_above_it_and_nobody_below_imports_it():
-    """`penstock.state` has `read`, which reads whole jobs."""
-    assert wrong_imports("penstock.state.__init__", "from penstock.runtime.inspect import state_reader", FOLDERS) == []
+def test_only_the_front_of_the_package_may_offer_what_is_above_it():
+    """It gives `penstock.state` its `read`, which reads whole jobs; the front of a folder offers what is below it."""
+    line = "from penstock.runtime.inspect.state_table import read"
+    assert wrong_imports("penstock.__init__", line, FOLDERS) == []
+    (problem,) = wrong_imports("penstock.state.__init__", line, FOLDERS)
+    assert "may not import penstock.runtime" in problem
     (problem,) = wrong_imports("penstock.sources.a", "from penstock.state import State", FOLDERS)
     assert "may not import penstock.state" in problem
 

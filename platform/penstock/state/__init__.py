@@ -4,18 +4,19 @@ For state functions there is what a job needs of it: `idle`, `event_time`, `OnEr
 handed. `read` gives the state of any job as a table, without its code.
 """
 
-from importlib import import_module
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.graph.policies import OnError
 from penstock.graph.timeouts import BATCH, EVENT, Timeout, event_time, idle
 from penstock.state.key_state import FiredTimer, State
 
-__all__ = ["BATCH", "EVENT", "FiredTimer", "OnError", "State", "Timeout", "event_time", "idle"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+__all__ = ["BATCH", "EVENT", "FiredTimer", "OnError", "State", "Timeout", "event_time", "idle", "read"]
 
-def __getattr__(name: str) -> Any:
-    """Find `read`, which users look for here; its module is in `runtime`, because it reads whole jobs."""
-    if name == "read":
-        return getattr(import_module("penstock.runtime.inspect.state_reader"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# It reads whole jobs, which stand above this folder: `penstock/__init__.py`, which stands above both, sets it.
+read: Callable[..., pa.Table]

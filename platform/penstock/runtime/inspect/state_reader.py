@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.log.entries import Commit
@@ -39,33 +38,14 @@ from penstock.state.reader import Adapters, StateReader
 from penstock.state.row_layout import conform
 from penstock.state.section_reader import retain
 
-__all__ = ["chunks", "read", "readers", "with_values"]
-
-
-def read(
-    root: str | Path | CheckpointFolder,
-    job: str,
-    step: str,
-    *,
-    at: int | str = "last",
-    where: pc.Expression | None = None,
-) -> pa.Table:
-    """Return what a step keeps: keys, state columns and `_expires`, or of windows keys, partials and `slice_start`.
-
-    `root` is the folder of all checkpoints, or its URL where that is on HDFS. `at` is a batch that is kept, or what
-    `--from` takes: `last`, `batch=N`, `saved=NAME`, `snapshot=VERSION`. `where` keeps the rows for which a pyarrow
-    expression is true; no more than those and some MiB of the others are in memory at once.
-    Raises RootMissing, CannotRestore for what is not kept, UnknownName for a step without state, and what reading a
-    damaged checkpoint raises.
-    """
-    tables = [table if where is None else table.filter(where) for table in chunks(root, job, step, at=at)]
-    if not tables:
-        return pa.table({})
-    return pa.concat_tables(tables, promote_options="default")
+__all__ = ["chunks", "readers", "with_values"]
 
 
 def chunks(root: str | Path | CheckpointFolder, job: str, step: str, *, at: int | str = "last") -> Iterator[pa.Table]:
-    """Yield the same, some MiB at a time; at least one table, which says what columns there are, if any are known."""
+    """Yield what `state_table.read` returns, some MiB at a time, and at least one table.
+
+    A table without rows says what columns there are, if any are known.
+    """
     folder = root_of(root) / job
     commit, snapshot = _restored(folder, parse_start(f"batch={at}" if isinstance(at, int) else at))
     if step not in commit.state:

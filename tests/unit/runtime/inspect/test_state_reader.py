@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,21 +48,6 @@ def test_what_is_read_is_what_the_job_keeps(tmp_path, form):
         if form == "update":
             some = read(tmp_path, "restored", "step", where=pc.field("n") > 5).to_pylist()
             assert as_rows(some) == [row for row in kept[newest.batch] if dict(row)["n"] > 5]
-
-
-def test_neither_spark_nor_the_job_is_needed(tmp_path):
-    """As in a notebook, or on a worker of Airflow."""
-    with Harness(job_of("sliding", partitions=2), tmp_path) as h:
-        h.batch({"rows": [{"k": "a", "t": 3, "v": 4}]})
-    program = (
-        "import sys; from penstock.state import read; "
-        "t = read(sys.argv[1], 'restored', 'step'); print(t.num_rows, t.column_names); "
-        "assert not {'pyspark', 'airflow'} & set(sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert (done.returncode, done.stdout.split(" ", 1)[0]) == (0, "1"), done.stderr
 
 
 def test_what_is_not_there_is_named(tmp_path):
