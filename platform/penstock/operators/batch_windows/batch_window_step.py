@@ -24,9 +24,9 @@ from penstock.operators.batch_windows.applied_rows import AppliedForm
 from penstock.operators.batch_windows.batch_aggregates import MergedAggregates, RunningAggregates
 from penstock.operators.batch_windows.batch_ends import BatchEnds
 from penstock.operators.batch_windows.batch_sides import COUNTED, CountSide, RowSide, ValueSide
+from penstock.operators.batch_windows.inverse_reductions import RunningValues
 from penstock.operators.batch_windows.key_reductions import KeyReduction
 from penstock.operators.batch_windows.running_counts import CountForm
-from penstock.operators.batch_windows.running_values import RunningValues
 from penstock.operators.batch_windows.window_batch import BATCHES, UNTIL, WINDOW, WindowBatch, window_rows
 from penstock.operators.batch_windows.window_forms import PLACE, GroupForm, ReduceForm, RowsForm, RunningForm, WholeForm
 from penstock.operators.columns import column_array, integers

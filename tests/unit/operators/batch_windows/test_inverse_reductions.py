@@ -250,7 +250,9 @@ def test_a_function_or_inverse_that_raises_is_named(tmp_path: Path) -> None:
     """The step, the key and the line of the user's."""
     windows = disk("sum", tmp_path, inverse=lambda a, b: a // (b - b))
     windows.batch(2, [[row("a", 1)]])
-    with pytest.raises(UserFunctionError, match=r"window 'w': ZeroDivisionError: .* \(key 'a'\) in .*running_values"):
+    with pytest.raises(
+        UserFunctionError, match=r"window 'w': ZeroDivisionError: .* \(key 'a'\) in .*test_inverse_reductions"
+    ):
         windows.batch(6, [[row("b", 1)]])
 
 
