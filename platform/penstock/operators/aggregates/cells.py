@@ -30,6 +30,7 @@ __all__ = [
     "Doubles",
     "FloatSum",
     "IntegerSum",
+    "InvertibleCell",
     "Moments",
     "Partials",
     "Rows",
@@ -78,6 +79,8 @@ class Cell(ABC):
     input: str | None
     kind: pa.DataType
     types: ClassVar[tuple[pa.DataType, ...]] = ()
+    nothing_is_null: ClassVar[bool] = False
+    """Whether the partial of no values is null, and not 0: what a group has from before the aggregate was added."""
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -93,15 +96,22 @@ class Cell(ABC):
 
     @abstractmethod
     def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
-        """Merge partials into one a group; `ids` is the group of each partial (int64, from 0).
-
-        Cells with an exact inverse take a `sign` as well, 1 or -1 for each partial (int64): those of -1 are subtracted.
-        """
+        """Merge partials into one a group; `ids` is the group of each partial (int64, from 0)."""
 
     def read(self, rows: Rows) -> pa.Array:
         """Return the input."""
         assert self.input is not None
         return rows.inputs[self.input]
+
+
+class InvertibleCell(Cell):
+    """A cell with an exact inverse: rows can leave without a trace (SEMANTICS 3.3)."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def merge(self, partials: Partials, ids: Ints, groups: int, sign: Ints | None = None) -> Partials:
+        """Merge as every cell does; `sign` is 1 or -1 for each partial (int64), and those of -1 are subtracted."""
 
 
 def as_arrow(column: Column) -> pa.Array:
@@ -150,7 +160,7 @@ def doubles_of(array: pa.Array) -> Doubles:
     return values_of(array).astype(np.float64, copy=False)
 
 
-class ValueCount(Cell):
+class ValueCount(InvertibleCell):
     """Count rows, or the values of an input that are not null."""
 
     __slots__ = ()
@@ -167,7 +177,7 @@ class ValueCount(Cell):
         return {self.columns[0]: _add_at(ids, groups, partials[self.columns[0]], sign)}
 
 
-class IntegerSum(Cell):
+class IntegerSum(InvertibleCell):
     """Add up integers in 128 bits: the sum is low + carry * 2**64, and the carry is 0 where the sum is a bigint.
 
     So a sum overflows only where the rows of a whole window do, in whatever order they came, were merged or left.
@@ -190,7 +200,7 @@ class IntegerSum(Cell):
         return dict(zip(self.columns, (total.low, total.carry), strict=True))
 
 
-class DecimalSum(Cell):
+class DecimalSum(InvertibleCell):
     """Add up decimals of one scale exactly, in up to 38 digits."""
 
     __slots__ = ()

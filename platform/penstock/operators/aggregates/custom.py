@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.errors import NotAnInverse, UnfitValue, UserFunctionError, WrongOutput, WrongWindowOutput
 from penstock.graph.aggregates import CustomFunctions
 from penstock.graph.source_location import line_of
-from penstock.operators.aggregates.cells import Cell, Column, Partials, Rows, as_arrow, without_nulls
+from penstock.operators.aggregates.cells import Column, InvertibleCell, Partials, Rows, as_arrow, without_nulls
 from penstock.operators.columns import ddl_schema
 from penstock.operators.debug_mode import alike, is_debugging
 from penstock.operators.functions.output_columns import typed_column
@@ -48,9 +48,10 @@ def custom_types(functions: CustomFunctions, what: str) -> CustomTypes:
 
 
 @dataclass(frozen=True, slots=True)
-class Custom(Cell):
+class Custom(InvertibleCell):
     """The states of groups; `kind` is their type, and `what` the aggregate in words, for errors."""
 
+    nothing_is_null = True
     functions: CustomFunctions
     what: str
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.aggregates.cells import Cell, Partials, Rows, as_arrow, valid_mask, values_of
+from penstock.operators.aggregates.one_cell import OneCell
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["Extreme", "has_order", "ranks_of"]
+__all__ = ["GREATEST", "LEAST", "Greatest", "Least", "has_order", "ranks_of"]
 
 _MAGNITUDE = np.int64(2**63 - 1)
 
@@ -24,15 +26,16 @@ def has_order(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme(Cell):
-    """The least or the greatest value that is not null, or null.
+class Least(Cell):
+    """The least value that is not null, or null.
 
     Floating numbers have the order of IEEE 754 totalOrder: NaN is greatest, as in Spark.
     The number -0.0 is less than 0.0. For Spark the two are equal and the first one wins, which no batch can know.
     Text and bytes compare byte by byte, unsigned.
     """
 
-    greatest: bool = False
+    nothing_is_null = True
+    greatest: ClassVar[bool] = False
 
     def reduce(self, rows: Rows, ids: Ints, groups: int) -> Partials:
         """Find the extreme of the rows of each group."""
@@ -60,6 +63,18 @@ class Extreme(Cell):
         missing = np.ones(groups, dtype=np.bool_)
         missing[ids] = False
         return best, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Greatest(Least):
+    """The greatest value that is not null, or null."""
+
+    greatest = True
+
+
+_REFUSED = "whose values have no order here"
+LEAST = OneCell(part="min", cell=Least, accepts=has_order, refused=_REFUSED)
+GREATEST = OneCell(part="max", cell=Greatest, accepts=has_order, refused=_REFUSED)
 
 
 def ranks_of(column: pa.Array) -> Ints:

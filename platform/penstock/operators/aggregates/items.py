@@ -41,6 +41,7 @@ class Items(Cell):
     `kind` is the type of the input.
     """
 
+    nothing_is_null = True
     most: int = 0
 
     @property

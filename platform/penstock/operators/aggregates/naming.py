@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.graph.aggregates import AggregateKind
 from penstock.operators.aggregates.cells import ORDER
+from penstock.operators.aggregates.kinds import ONE_CELL
 
 __all__ = [
     "PARTIALS",
@@ -39,11 +40,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "integer": ("summed", "sum", "carry"),
     "decimal": ("decimals", "decimal"),
     "double": ("doubles", "double"),
-    "min": ("min",),
-    "max": ("max",),
     "moments": ("mn", "mean", "squares"),
-    "count_distinct": ("tally",),
-    "approx_count_distinct": ("hashes",),
     "approx_quantile": ("buckets",),
     "collect": ("items",),
     "top_k": ("top",),
@@ -51,6 +48,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "custom": ("custom",),
     "first": (*(f"first_{place}" for place in _PLACES), "first_of"),
     "last": (*(f"last_{place}" for place in _PLACES), "last_of"),
+    **{kind.value: (of.part,) for kind, of in ONE_CELL.items()},
 }
 """The partials of each kind of cell: of sums first how many values were added, of edges first the row's place."""
 _OLD_PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from penstock.operators.aggregates.cells import (
     DecimalSum,
     FloatSum,
     IntegerSum,
+    InvertibleCell,
     Moments,
     Partials,
     Rows,
@@ -27,11 +27,10 @@ from penstock.operators.aggregates.cells import (
 )
 from penstock.operators.aggregates.custom import Custom, CustomTypes, computed, custom_types
 from penstock.operators.aggregates.edges import Edge, EdgeInput
-from penstock.operators.aggregates.extremes import Extreme
 from penstock.operators.aggregates.items import Items, TopItems, all_nullable, values_of_items
+from penstock.operators.aggregates.kinds import ONE_CELL
 from penstock.operators.aggregates.naming import PARTS, cell_of, partial_name, plain_sql
-from penstock.operators.aggregates.tallies import Buckets, Tally, count_of_tally, quantile
-from penstock.operators.aggregates.theta import ThetaSketches, count_of_sketches
+from penstock.operators.aggregates.tallies import Buckets, quantile
 from penstock.operators.columns import column_array
 from penstock.state.keys import Ints
 
@@ -42,30 +41,19 @@ AGGREGATES = "aggregates"
 
 ROWS = "_rows"
 """The partial that every plan has: how many rows were aggregated, so that a key without rows is known."""
-_Invertible = ValueCount | IntegerSum | DecimalSum | Tally | Custom
 _CELLS: Mapping[str, Callable[[tuple[str, ...], str, pa.DataType], Cell]] = {
     "count": ValueCount,
     "integer": IntegerSum,
     "decimal": DecimalSum,
     "double": FloatSum,
-    "min": Extreme,
-    "max": partial(Extreme, greatest=True),
     "moments": Moments,
-    "count_distinct": Tally,
-    "approx_count_distinct": ThetaSketches,
     "approx_quantile": Buckets,
 }
 
 
-_TALLIED = (AggregateKind.COUNT, AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_QUANTILE)
-_OF_ONE: Mapping[AggregateKind, Callable[[Column], pa.Array]] = {
-    **dict.fromkeys(
-        (AggregateKind.COUNT, AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST), as_arrow
-    ),
-    AggregateKind.COUNT_DISTINCT: count_of_tally,
-    AggregateKind.APPROX_COUNT_DISTINCT: count_of_sketches,
-}
-"""How a result is computed from one partial."""
+_TALLIED = (AggregateKind.COUNT, AggregateKind.APPROX_QUANTILE)
+_AS_THEY_ARE = (AggregateKind.COUNT, AggregateKind.FIRST, AggregateKind.LAST)
+"""What has its result in one partial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +85,17 @@ class BoundAggregate:
         exact = self.given is not None and not pa.types.is_floating(self.given)
         if self.custom is not None:
             return self.custom.subtract is not None
+        if self.kind in ONE_CELL:
+            return ONE_CELL[self.kind].exact_inverse
         return self.kind in _TALLIED or (self.kind is AggregateKind.SUM and exact)
+
+    @property
+    def values_kept(self) -> str | None:
+        """Return in words what the partials keep of the values; None where the type of the result says it."""
+        told = None if self.kind not in ONE_CELL else ONE_CELL[self.kind].kept
+        if told is not None:
+            return told.format(self.given)
+        return None if self.kept is None else str(self.kept)
 
     def compute(self, partials: Partials) -> pa.Array:
         """Compute the results, one a group."""
@@ -108,7 +106,9 @@ class BoundAggregate:
         if self.size is not None:
             top = self.kind is AggregateKind.TOP_K
             return values_of_items(columns[0], self.result, self.size, top=top, what=label)
-        return _OF_ONE[self.kind](columns[0]) if self.kind in _OF_ONE else self._number(columns, label)
+        if self.kind in ONE_CELL:
+            return ONE_CELL[self.kind].compute(columns[0])
+        return as_arrow(columns[0]) if self.kind in _AS_THEY_ARE else self._number(columns, label)
 
     def _number(self, columns: Sequence[Column], label: str) -> pa.Array:
         match self.kind:
@@ -218,7 +218,7 @@ class AggregatePlan:
         for cell in self.cells:
             if sign is None:
                 merged |= cell.merge(partials, ids, groups)
-            elif isinstance(cell, _Invertible):
+            elif isinstance(cell, InvertibleCell):
                 merged |= cell.merge(partials, ids, groups, sign)
             else:
                 raise ValueError(f"{type(cell).__name__} has no exact inverse")
@@ -312,6 +312,9 @@ class _Planner:
             return names
         if aggregate.size is not None:
             self._keep_items(aggregate, TopItems if kind is AggregateKind.TOP_K else Items, names, source, input_type)
+            return names
+        if kind in ONE_CELL:
+            self.cells.setdefault((cell, source), ONE_CELL[kind].cell(names, source, input_type))
             return names
         if cell in ("first", "last"):
             edge = EdgeInput(source, input_type, names[:-1], names[-1])

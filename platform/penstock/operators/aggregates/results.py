@@ -10,6 +10,7 @@ from penstock.graph.aggregates import AggregateKind
 from penstock.operators.aggregates.cells import DIGITS, Column, Doubles
 from penstock.operators.aggregates.extremes import has_order
 from penstock.operators.aggregates.items import BY, VALUE, all_nullable
+from penstock.operators.aggregates.kinds import ONE_CELL
 from penstock.operators.aggregates.wide import Wide
 from penstock.state.keys import Bools, Ints
 
@@ -17,10 +18,6 @@ __all__ = ["mean_of_decimals", "result_type", "sum_of_decimals", "sum_of_integer
 
 _INNER_SCALE = 39
 _SAFE_SCALE = 16
-_OF_ALL_TYPES = (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COLLECT, AggregateKind.ROWS)
-_NO_ORDER = dict.fromkeys(
-    (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT), "cannot be compared here"
-)
 _SPREAD = {
     AggregateKind.VAR_POP: (0, False),
     AggregateKind.VAR_SAMP: (1, False),
@@ -38,22 +35,22 @@ def result_type(kind: AggregateKind, given: pa.DataType | None, *, what: str) ->
         return pa.int64()
     if given is None:
         raise BadExpression(f"{what} has no input")
+    if (of := ONE_CELL.get(kind)) is not None:
+        if not of.accepts(given):
+            raise BadExpression(f"{what} reads {given}, {of.refused}")
+        return given if of.result is None else of.result
     of_values = _type_of_values(kind, given)
     if of_values is None:
         return _type_of_numbers(kind, given, what)
-    compared = given.field(BY).type if kind is AggregateKind.TOP_K else given
-    if kind not in _OF_ALL_TYPES and not has_order(compared):
-        verb = "compares" if kind is AggregateKind.TOP_K else "reads"
-        raise BadExpression(f"{what} {verb} {compared}, whose values {_NO_ORDER.get(kind, 'have no order here')}")
+    if kind is AggregateKind.TOP_K and not has_order(compared := given.field(BY).type):
+        raise BadExpression(f"{what} compares {compared}, whose values have no order here")
     return of_values
 
 
 def _type_of_values(kind: AggregateKind, given: pa.DataType) -> pa.DataType | None:
     """Return the type of what is found among values, None for what is computed from numbers."""
     match kind:
-        case AggregateKind.COUNT_DISTINCT | AggregateKind.APPROX_COUNT_DISTINCT:
-            return pa.int64()
-        case AggregateKind.FIRST | AggregateKind.LAST | AggregateKind.MIN | AggregateKind.MAX:
+        case AggregateKind.FIRST | AggregateKind.LAST:
             return given
         case AggregateKind.COLLECT | AggregateKind.ROWS:
             return pa.list_(all_nullable(given))

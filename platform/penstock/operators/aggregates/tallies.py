@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.aggregates.cells import (
-    Cell,
     Column,
     Doubles,
+    InvertibleCell,
     Partials,
     Rows,
     as_arrow,
@@ -25,10 +25,12 @@ from penstock.operators.aggregates.cells import (
     values_of,
     without_nulls,
 )
+from penstock.operators.aggregates.extremes import has_order
+from penstock.operators.aggregates.one_cell import OneCell
 from penstock.state.hashing import normalise
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["ERROR", "Buckets", "Tally", "count_of_tally", "quantile"]
+__all__ = ["DIFFERENT", "ERROR", "Buckets", "Tally", "quantile"]
 
 ERROR = 0.01
 """The most by which a quantile is wrong, as a share of it."""
@@ -41,8 +43,10 @@ _ROUNDING = 4 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, slots=True)
-class Tally(Cell):
+class Tally(InvertibleCell):
     """The different values that are not null, each with its count; NaN is one value, and zero is."""
+
+    nothing_is_null = True
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -96,6 +100,18 @@ class Buckets(Tally):
 def count_of_tally(tallies: Column) -> pa.Array:
     """Return how many different values there are."""
     return pc.list_value_length(tallies).fill_null(0).cast(pa.int64())
+
+
+DIFFERENT = OneCell(
+    part="tally",
+    cell=Tally,
+    accepts=has_order,
+    refused="whose values cannot be compared here",
+    result=pa.int64(),
+    compute=count_of_tally,
+    kept="{}",
+)
+"""`count_distinct`."""
 
 
 def quantile(buckets: Column, share: float) -> pa.Array:

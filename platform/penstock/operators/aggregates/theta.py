@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.aggregates.cells import Cell, Column, Partials, Rows, as_arrow, without_nulls
+from penstock.operators.aggregates.extremes import has_order
+from penstock.operators.aggregates.one_cell import OneCell
 from penstock.state.hashing import can_hash, hash_columns, normalise
 from penstock.state.keys import Ints
 
-__all__ = ["ThetaSketches", "count_of_sketches"]
+__all__ = ["ABOUT_DIFFERENT", "ThetaSketches", "count_of_sketches"]
 
 _LG_SIZE = 10
 """A sketch keeps 2**10 hashes: it counts exactly up to there, and beyond with a standard error of 1 / sqrt(1023)."""
@@ -27,6 +29,8 @@ _LG_SIZE = 10
 @dataclass(frozen=True, slots=True)
 class ThetaSketches(Cell):
     """The sketches of groups, null where a group has no values; `kind` is the type of the values."""
+
+    nothing_is_null = True
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -72,6 +76,20 @@ def count_of_sketches(sketches: Column) -> pa.Array:
         0 if sketch is None else round(_sketch(sketch).get_estimate()) for sketch in as_arrow(sketches).to_pylist()
     ]
     return pa.array(counts, pa.int64())
+
+
+ABOUT_DIFFERENT = OneCell(
+    part="hashes",
+    cell=ThetaSketches,
+    accepts=has_order,
+    refused="whose values cannot be compared here",
+    result=pa.int64(),
+    compute=count_of_sketches,
+    # Once a layout said nothing of them, and they were lists of hashes.
+    kept="{} in theta sketches",
+    hides="sketches",
+)
+"""`approx_count_distinct`."""
 
 
 def _sketch(stored: bytes) -> Any:

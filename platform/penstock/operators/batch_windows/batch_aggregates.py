@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from penstock.graph.aggregates import AggregateKind
 from penstock.operators.aggregates import AggregatePlan
+from penstock.operators.aggregates.kinds import ONE_CELL
 from penstock.operators.batch_windows.aggregate_sides import InputSide, PartialSide
 from penstock.operators.batch_windows.batch_sides import COUNTED
 from penstock.operators.batch_windows.window_forms import Form, Made, RunningForm, Whole, WholeForm, entry
@@ -51,9 +51,9 @@ class _Aggregates(Form, ABC):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Return the type of the values of each sketch."""
-        sketched = (a for a in self.plan.aggregates if a.kind is AggregateKind.APPROX_COUNT_DISTINCT)
-        return tuple(f"sketches of {a.given} {a.expression}" for a in sketched)
+        """Return the type of the values of each partial whose column does not show it."""
+        hidden = ((a, ONE_CELL[a.kind].hides) for a in self.plan.aggregates if a.kind in ONE_CELL)
+        return tuple(f"{hides} of {a.given} {a.expression}" for a, hides in hidden if hides is not None)
 
     @property
     def made(self) -> pa.Schema:

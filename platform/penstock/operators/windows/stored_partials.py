@@ -21,11 +21,8 @@ import pyarrow as pa
 from penstock.errors import StateError
 from penstock.graph.windows import PANE, REVISION
 from penstock.operators.aggregates import ROWS, AggregatePlan
-from penstock.operators.aggregates.cells import as_arrow
-from penstock.operators.aggregates.custom import Custom
+from penstock.operators.aggregates.cells import Cell, as_arrow
 from penstock.operators.aggregates.edges import Edge
-from penstock.operators.aggregates.extremes import Extreme
-from penstock.operators.aggregates.items import Items
 from penstock.operators.aggregates.naming import (
     PARTS,
     aggregates_in,
@@ -35,8 +32,6 @@ from penstock.operators.aggregates.naming import (
     partial_name,
     shared_places,
 )
-from penstock.operators.aggregates.tallies import Tally
-from penstock.operators.aggregates.theta import ThetaSketches
 from penstock.operators.aggregates.wide import Wide
 from penstock.operators.columns import column_array
 from penstock.operators.windows.partials import FROM, NEW_ROWS, SLICE_START, WINDOW_END
@@ -200,7 +195,7 @@ class StoredPartials:
         for cell in self.layout.plan.cells:
             if wanted.name not in [f.name for f in cell.fields]:
                 continue
-            if isinstance(cell, Custom | Extreme | Items | Tally | ThetaSketches):
+            if isinstance(cell, Cell) and cell.nothing_is_null:
                 return pa.nulls(rows, wanted.type)
             if isinstance(cell, Edge):
                 if wanted.name in [edge.column for edge in cell.inputs]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph.aggregates import AggregateKind
 from penstock.graph.durations import Duration
 from penstock.graph.windows import Extent, TimeWindow
 from penstock.operators.aggregates import AggregatePlan
@@ -27,8 +26,6 @@ from penstock.operators.windows.stored_partials import StoredPartials
 
 __all__ = ["changed_aggregates", "changed_windows", "kept_now", "names_in", "reads", "window_in"]
 
-_OF_VALUES = {AggregateKind.COUNT_DISTINCT: "{}", AggregateKind.APPROX_COUNT_DISTINCT: "{} in theta sketches"}
-"""What a layout says of the values that are counted; once it said nothing of sketches, which were lists of hashes."""
 _OF = " of "
 """What precedes, in a layout, the type of the values that are counted."""
 _LAYOUT = re.compile(
@@ -40,7 +37,7 @@ _LAYOUT = re.compile(
 
 def kept_now(plan: AggregatePlan) -> list[tuple[str, str]]:
     """Return each aggregate and the type of its result, in words. One that counts values has their type as well."""
-    kept = (_OF_VALUES[a.kind].format(a.given) if a.kind in _OF_VALUES else a.kept for a in plan.aggregates)
+    kept = (a.values_kept for a in plan.aggregates)
     results = (
         f"{a.result}{_OF}{k}" if k is not None else str(a.result) for a, k in zip(plan.aggregates, kept, strict=True)
     )

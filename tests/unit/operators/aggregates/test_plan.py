@@ -19,6 +19,7 @@ from penstock.errors import BadExpression, IntegerOverflow
 from penstock.graph.aggregates import Aggregate, AggregateKind
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import ROWS, AggregatePlan, Rows
+from penstock.operators.aggregates.kinds import ONE_CELL
 from penstock.operators.aggregates.wide import Wide, group_sum
 from penstock.testing.model import WindowModel
 
@@ -39,14 +40,14 @@ VALUES = {
     pa.date32(): st.dates(date(1, 1, 1), date(9999, 12, 31)),
     pa.timestamp("us", tz="UTC"): st.datetimes(timezones=st.just(UTC)),
 }
-ORDERED = (AggregateKind.MIN, AggregateKind.MAX, AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COUNT)
-DISTINCT = (AggregateKind.COUNT_DISTINCT, AggregateKind.APPROX_COUNT_DISTINCT)
+OF_ALL_TYPES = (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.COUNT)
 
 
 def asked(kind: pa.DataType) -> dict[str, Aggregate]:
     """Return every aggregate that this type has, of the column v."""
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    kinds = KINDS if numeric else (*ORDERED, *DISTINCT)
+    of_one_cell = [k for k, of in ONE_CELL.items() if of.accepts(kind)]
+    kinds = [*of_one_cell, *(k for k in (KINDS if numeric else OF_ALL_TYPES) if k not in ONE_CELL)]
     return {"rows": agg.count(), "collect": agg.collect("v", limit=25)} | {
         k.value: Aggregate(k, "v", 0.4 if k is AggregateKind.APPROX_QUANTILE else None) for k in kinds
     }
