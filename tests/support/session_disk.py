@@ -21,6 +21,12 @@ from penstock.operators.sessions.session_step import bind, bind_side
 KEYS = pa.schema([("k", pa.string())])
 VISIBLE = pa.schema([("k", pa.string()), ("n", pa.int64()), ("v", pa.int64()), ("g", pa.int64())])
 
+GAP = 10
+"""The gap of sessions of `rows_at`, in microseconds."""
+BatchOfTimes = tuple[int, Sequence[int], int | None]
+"""The time of a batch, those of its rows, and its watermark."""
+EmittedRow = tuple[int, int, int, str, int]
+
 
 @dataclass
 class Made:
@@ -122,3 +128,22 @@ class SessionDisk(StepDisk):
     def sessions(self) -> list[dict[str, Any]]:
         """Return the open sessions, as the main table shows them."""
         return self.shown().to_pylist()
+
+
+def rows_at(*times: int) -> list[dict[str, Any]]:
+    """Return rows of one key, numbered by their times."""
+    return [{"k": "a", "t": t, "v": 1, "g": GAP, "n": t} for t in times]
+
+
+def plain(row: dict[str, Any]) -> EmittedRow:
+    """Return start, end, rows, pane and revision."""
+    start, end = (round(row[name].timestamp() * 1e6) for name in ("window_start", "window_end"))
+    return start, end, row["rows"], row["_pane"], row["_revision"]
+
+
+def emitted(disk: SessionDisk, batches: Sequence[BatchOfTimes]) -> list[list[EmittedRow]]:
+    """Return what each batch emits, of its time, its rows and its watermark."""
+    return [
+        [plain(row) for row in disk.batch([rows_at(*times)], late=mark, close=mark, time=time).closed]
+        for time, times, mark in batches
+    ]

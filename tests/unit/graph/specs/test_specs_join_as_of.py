@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from joined_streams import late, source, untimed
 
 from penstock import Job, agg, hours, seconds
 from penstock.errors import DuplicateName, JobError, MissingSink, NoEventTime, RevisionsMisread
@@ -19,28 +20,12 @@ from penstock.windows import Tumbling, drop_late
 TRADES, QUOTES = "id string, price long, t timestamp", "id string, bid long, u timestamp"
 
 
-def source(job: Job, name: str, schema: str) -> Stream:
-    """Return a source with event time in its last column."""
-    return job.source(name, MemorySource(schema), event_time=schema.split()[-2], max_out_of_order=seconds(0))
-
-
-def _untimed(job: Job) -> Stream:
-    made = source(job, "c", QUOTES).key_by("id")
-    return made.map_with_state_arrow("step", lambda *_: None, state="v long", output="id string", unbounded=True)
-
-
-def _late(job: Job) -> Stream:
-    spec = Tumbling(seconds(1)).late_to("late")
-    source(job, "c", QUOTES).key_by("id").window("w", spec).aggregate(n=agg.count()).write("windows", MemorySink())
-    return job.late("late")
-
-
 @pytest.mark.parametrize(
     ("other", "error", "words"),
     [
         (lambda job: job.source("c", MemorySource(QUOTES)), JobError, "join_as_of 'quoted' needs event time"),
-        (_untimed, NoEventTime, "map_with_state_arrow 'step'.*does not say"),
-        (_late, JobError, "reads a side stream"),
+        (lambda job: untimed(job, QUOTES), NoEventTime, "map_with_state_arrow 'step'.*does not say"),
+        (lambda job: late(job, QUOTES), JobError, "reads a side stream"),
     ],
     ids=["no event time", "an untimed step", "a side stream"],
 )

@@ -11,7 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_disk import SessionDisk
+from session_disk import GAP, BatchOfTimes, EmittedRow, SessionDisk, emitted, plain, rows_at
 from session_model import ModelRow, SessionModel
 
 from penstock import agg, count, micros
@@ -19,33 +19,11 @@ from penstock.graph.specs.session_windows import Session, SessionWindow
 from penstock.time.clock import END_OF_TIME
 from penstock.windows import drop_late
 
-GAP = 10
 AGGREGATES = {"rows": agg.count(), "all": agg.collect("n", limit=100)}
 PLAIN = Session(micros(GAP)).drop_late()
-Batch = tuple[int, Sequence[int], int | None]
-Row = tuple[int, int, int, str, int]
 ROW = st.fixed_dictionaries(
     {"k": st.sampled_from(["a", "b", None]), "t": st.integers(-40, 60), "v": st.just(1), "g": st.just(GAP)}
 )
-
-
-def rows_at(*times: int) -> list[dict[str, Any]]:
-    """Return rows of one key, numbered by their times."""
-    return [{"k": "a", "t": t, "v": 1, "g": GAP, "n": t} for t in times]
-
-
-def plain(row: dict[str, Any]) -> Row:
-    """Return start, end, rows, pane and revision."""
-    start, end = (round(row[name].timestamp() * 1e6) for name in ("window_start", "window_end"))
-    return start, end, row["rows"], row["_pane"], row["_revision"]
-
-
-def emitted(disk: SessionDisk, batches: Sequence[Batch]) -> list[list[Row]]:
-    """Return what each batch emits, of its time, its rows and its watermark."""
-    return [
-        [plain(row) for row in disk.batch([rows_at(*times)], late=mark, close=mark, time=time).closed]
-        for time, times, mark in batches
-    ]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +98,7 @@ def emitted(disk: SessionDisk, batches: Sequence[Batch]) -> list[list[Row]]:
     ],
 )
 def test_worked_early_sessions(
-    tmp_path: Path, window: SessionWindow, batches: list[Batch], expected: list[list[Row]]
+    tmp_path: Path, window: SessionWindow, batches: list[BatchOfTimes], expected: list[list[EmittedRow]]
 ) -> None:
     """3.2: times, rows and watermarks of batches, and what each emits; the gap is 10."""
     assert emitted(SessionDisk(window, AGGREGATES, tmp_path), batches) == expected

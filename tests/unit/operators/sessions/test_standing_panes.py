@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from session_disk import SessionDisk
+from session_disk import GAP, BatchOfTimes, EmittedRow, SessionDisk, emitted, plain, rows_at
 
 from penstock import agg, count, micros
 from penstock.errors import StateError
@@ -15,31 +14,9 @@ from penstock.graph.specs.session_windows import Session, SessionWindow
 from penstock.operators.sessions.session_layout import SessionLayout
 from penstock.windows import drop_late
 
-GAP = 10
 AGGREGATES = {"rows": agg.count(), "all": agg.collect("n", limit=100)}
 PLAIN = Session(micros(GAP)).drop_late()
 PAIRS = PLAIN.emit_on(count(2))
-Batch = tuple[int, Sequence[int], int | None]
-Row = tuple[int, int, int, str, int]
-
-
-def rows_at(*times: int) -> list[dict[str, Any]]:
-    """Return rows of one key, numbered by their times."""
-    return [{"k": "a", "t": t, "v": 1, "g": GAP, "n": t} for t in times]
-
-
-def plain(row: dict[str, Any]) -> Row:
-    """Return start, end, rows, pane and revision."""
-    start, end = (round(row[name].timestamp() * 1e6) for name in ("window_start", "window_end"))
-    return start, end, row["rows"], row["_pane"], row["_revision"]
-
-
-def emitted(disk: SessionDisk, batches: Sequence[Batch]) -> list[list[Row]]:
-    """Return what each batch emits, of its time, its rows and its watermark."""
-    return [
-        [plain(row) for row in disk.batch([rows_at(*times)], late=mark, close=mark, time=time).closed]
-        for time, times, mark in batches
-    ]
 
 
 def given(disk: SessionDisk, *times: int) -> list[tuple[str, int]]:
@@ -109,7 +86,7 @@ def given(disk: SessionDisk, *times: int) -> list[tuple[str, int]]:
     ],
 )
 def test_a_table_by_keys_is_told_which_panes_are_replaced(
-    tmp_path: Path, window: SessionWindow, batches: list[Batch], expected: list[list[Row]]
+    tmp_path: Path, window: SessionWindow, batches: list[BatchOfTimes], expected: list[list[EmittedRow]]
 ) -> None:
     """2.6, 3.2: a pane with other bounds comes again before the one that replaces it, as it was, and RETRACTED."""
     assert emitted(SessionDisk(window, AGGREGATES, tmp_path, retracts=True), batches) == expected
