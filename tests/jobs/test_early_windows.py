@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pane_rows import in_order, plain, row
 from session_model import SessionModel
 
 from penstock import Job, agg, count, seconds
@@ -38,18 +39,6 @@ def job_of(table: Path, partitions: int = 2, rows: int = 3) -> Job:
         "minutes", MemorySink()
     )
     return job
-
-
-def row(key: str, time: float, value: int = 0) -> dict[str, Any]:
-    return {"k": key, "t": time, "v": value}
-
-
-def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return sorted((r["k"], r["window_end"].timestamp(), r["_pane"], r["_revision"], r["n"], r["total"]) for r in rows)
-
-
-def in_order(rows: list[dict[str, Any]]) -> list[str]:
-    return sorted(str(sorted(r.items())) for r in rows)
 
 
 @pytest.mark.slow

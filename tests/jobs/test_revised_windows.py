@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pane_rows import in_order, plain, row
 
 from penstock import Job, agg, seconds
 from penstock.sinks import Delta, MemorySink, Mode
@@ -33,18 +33,6 @@ def job_of(table: Path, partitions: int = 2) -> Job:
         "minutes", MemorySink()
     )
     return job
-
-
-def row(key: str, time: float, value: int = 0) -> dict[str, Any]:
-    return {"k": key, "t": time, "v": value}
-
-
-def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return sorted((r["k"], r["window_end"].timestamp(), r["_pane"], r["_revision"], r["n"], r["total"]) for r in rows)
-
-
-def in_order(rows: list[dict[str, Any]]) -> list[str]:
-    return sorted(str(sorted(r.items())) for r in rows)
 
 
 @pytest.mark.slow
