@@ -11,8 +11,8 @@ import pyarrow as pa
 from penstock.checkpoint.log.entries import StagedFile
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.sinks import JsonLines, Parquet
-from penstock.sinks.base import Staged, Written
-from penstock.sinks.files.task_form import FOLDER, FORMAT, TaskForm, WrittenPart
+from penstock.sinks.base import Staged, TaskForm, Written
+from penstock.sinks.files.task_form import FOLDER, FORMAT, WrittenPart, files_of
 from penstock.sinks.staged_files import stage_bytes, stage_table
 
 __all__ = ["TaskJsonLines", "TaskParquet", "stage_by_form", "staged_of"]
@@ -38,7 +38,7 @@ class TaskJsonLines(JsonLines):
 
 def stage_by_form(rows: pa.Table, form: TaskForm, folder: CheckpointFolder, name: str) -> Iterator[StagedFile]:
     """Stage rows as a task does, and yield the files as a Commit names them."""
-    for number, part in enumerate(form.parts(rows)):
+    for number, part in enumerate(files_of(form, rows)):
         place, stats = f"{name}-{number}", dict[str, Any]()
         if isinstance(part, WrittenPart):
             file = stage_bytes(part.data, folder, f"{place}.{part.suffix}", rows=part.rows)

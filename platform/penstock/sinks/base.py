@@ -36,16 +36,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 
-if TYPE_CHECKING:
-    from penstock.sinks.files.task_form import TaskForm
-
 __all__ = [
+    "FEW",
     "CreatingSink",
     "MaintainedSink",
     "Needed",
@@ -57,10 +55,27 @@ __all__ = [
     "Sink",
     "Staged",
     "Target",
+    "TaskForm",
     "TruncatableSink",
     "Upkeep",
     "Written",
 ]
+
+
+FEW = 2**20
+"""Bytes of rows in memory below which a task leaves the rows of a folder to the driver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskForm:
+    """How tasks write the files of a folder, as plain JSON.
+
+    `format` is the name of a format, `partition_by` has the columns that name folders, and `few` is as FEW.
+    """
+
+    format: str
+    partition_by: Sequence[str] = ()
+    few: int = FEW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

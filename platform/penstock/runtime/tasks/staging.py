@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.transport import Item, receipt
-from penstock.sinks.files.task_form import TaskForm, WrittenPart
+from penstock.sinks.base import TaskForm
+from penstock.sinks.files.task_form import WrittenPart, files_of
 from penstock.sinks.staged_files import stage_bytes, stage_table
 from penstock.time.arrival import ARRIVAL
 
@@ -87,7 +88,7 @@ class TaskFiles:
     def _written(self, rows: pa.Table, sink: str, prefix: str) -> Iterator[dict[str, Any]]:
         """Yield the facts of the files of a sink, of which some may be those that its target shows."""
         folder, form = folder_at(self.facts.staging[sink]), self.facts.forms.get(sink)
-        for part in (rows,) if form is None else TaskForm(**form).parts(rows):
+        for part in (rows,) if form is None else files_of(TaskForm(**form), rows):
             name = f"{prefix}-{next(self._numbers)}"
             if isinstance(part, WrittenPart):
                 file = stage_bytes(part.data, folder, f"{name}.{part.suffix}", rows=part.rows)

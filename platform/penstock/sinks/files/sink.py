@@ -12,7 +12,16 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import ConfigError
-from penstock.sinks.base import CreatingSink, MaintainedSink, Needed, Publisher, Target, TruncatableSink, Upkeep
+from penstock.sinks.base import (
+    CreatingSink,
+    MaintainedSink,
+    Needed,
+    Publisher,
+    Target,
+    TaskForm,
+    TruncatableSink,
+    Upkeep,
+)
 from penstock.sinks.files.folders import OutputFolder, output_folder
 from penstock.sinks.files.formats import FileFormat, JsonLinesFormat, ParquetFormat
 from penstock.sinks.files.layout import Layout, check_layout, extend_layout
@@ -20,7 +29,6 @@ from penstock.sinks.files.manifest import PublishedFile, published_files
 from penstock.sinks.files.partitions import check_partitions
 from penstock.sinks.files.publisher import FilePublisher
 from penstock.sinks.files.sweep import sweep
-from penstock.sinks.files.task_form import TaskForm
 from penstock.sinks.files.truncation import find_version, put_back, truncated
 
 __all__ = ["FolderSink", "JsonLines", "Parquet"]

@@ -7,21 +7,20 @@ file for each task. What it is left is bounded by tasks and folders, and does no
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.errors import SinkValueRefused
+from penstock.sinks.base import TaskForm
 from penstock.sinks.files.formats import FORMATS
 from penstock.sinks.files.partitions import name_folders
 from penstock.sinks.staged_files import COLUMNS
 from penstock.time.arrival import ARRIVAL, arrival_order
 
-__all__ = ["FEW", "FOLDER", "FORMAT", "TaskForm", "WrittenPart"]
+__all__ = ["FOLDER", "FORMAT", "WrittenPart", "files_of"]
 
-FEW = 2**20
-"""Bytes of rows in memory below which a task leaves the rows of a folder to the driver."""
 FORMAT, FOLDER = "format", "folder"
 """In `StagedFile.stats`, with COLUMNS: what `Written` has."""
 
@@ -36,47 +35,36 @@ class WrittenPart:
     stats: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskForm:
-    """How tasks write the files of a folder, as plain JSON.
+def files_of(form: TaskForm, rows: pa.Table) -> Iterator[WrittenPart | pa.Table]:
+    """Yield the files of rows, and at most one table of rows that are left to the driver.
 
-    `format` is the name of a format, `partition_by` has the columns that name folders, and `few` is as FEW.
+    Rows are in order of arrival where they have ARRIVAL, which the files do not get. Rows of a value that the
+    format or a folder's name cannot hold are left too: a gate may withhold them, and the driver raises otherwise.
     """
-
-    format: str
-    partition_by: Sequence[str] = ()
-    few: int = FEW
-
-    def parts(self, rows: pa.Table) -> Iterator[WrittenPart | pa.Table]:
-        """Yield the files of rows, and at most one table of rows that are left to the driver.
-
-        Rows are in order of arrival where they have ARRIVAL, which the files do not get. Rows of a value that the
-        format or a folder's name cannot hold are left too: a gate may withhold them, and the driver raises otherwise.
-        """
-        if rows.nbytes < self.few:
-            yield rows
-            return
-        left: list[pa.Table] = []
-        if ARRIVAL in rows.column_names:
-            rows = rows.take(arrival_order(rows[ARRIVAL]))
+    if rows.nbytes < form.few:
+        yield rows
+        return
+    left: list[pa.Table] = []
+    if ARRIVAL in rows.column_names:
+        rows = rows.take(arrival_order(rows[ARRIVAL]))
+    try:
+        folders = list(name_folders(rows, form.partition_by))
+    except SinkValueRefused:
+        yield rows
+        return
+    encoder = FORMATS[form.format]
+    hidden = [*form.partition_by, *({ARRIVAL} & {*rows.column_names})]
+    columns = pa.schema([column for column in rows.schema if column.name != ARRIVAL])
+    packed = b64encode(columns.serialize()).decode()
+    for folder, part in folders:
         try:
-            folders = list(name_folders(rows, self.partition_by))
+            data = None if part.nbytes < form.few else encoder.encode(part.drop_columns(hidden))
         except SinkValueRefused:
-            yield rows
-            return
-        form = FORMATS[self.format]
-        hidden = [*self.partition_by, *({ARRIVAL} & {*rows.column_names})]
-        columns = pa.schema([column for column in rows.schema if column.name != ARRIVAL])
-        packed = b64encode(columns.serialize()).decode()
-        for folder, part in folders:
-            try:
-                data = None if part.nbytes < self.few else form.encode(part.drop_columns(hidden))
-            except SinkValueRefused:
-                data = None
-            if data is None:
-                left.append(part)
-                continue
-            stats = {FORMAT: self.format, FOLDER: folder, COLUMNS: packed}
-            yield WrittenPart(data=data, suffix=form.suffix, rows=part.num_rows, stats=stats)
-        if left:
-            yield pa.concat_tables(left)
+            data = None
+        if data is None:
+            left.append(part)
+            continue
+        stats = {FORMAT: form.format, FOLDER: folder, COLUMNS: packed}
+        yield WrittenPart(data=data, suffix=encoder.suffix, rows=part.num_rows, stats=stats)
+    if left:
+        yield pa.concat_tables(left)

@@ -20,7 +20,8 @@ from penstock.quality.suite import load_suite
 from penstock.runtime.tasks.gates import UNIT, _stage_apart, stage_checked
 from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import Outlet, TaskFiles
-from penstock.sinks.files.task_form import FOLDER, TaskForm
+from penstock.sinks.base import TaskForm
+from penstock.sinks.files.task_form import FOLDER
 
 STRICT = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "max_value": 10}}
 MOSTLY = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "min_value": 0, "mostly": 0.5}}

@@ -13,12 +13,11 @@ from written_files import stage_by_form, staged_of
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkRefused, SinkValueRefused, StateMissing
-from penstock.sinks.base import Publication, Staged, Target
+from penstock.sinks.base import Publication, Staged, Target, TaskForm
 from penstock.sinks.files.folders import LocalOutput
 from penstock.sinks.files.formats import JsonLinesFormat, ParquetFormat
 from penstock.sinks.files.manifest import published_files
 from penstock.sinks.files.publisher import FilePublisher
-from penstock.sinks.files.task_form import TaskForm
 from penstock.sinks.files.truncation import put_back
 from penstock.sinks.staged_files import read_staged, stage_table
 

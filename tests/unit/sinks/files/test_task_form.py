@@ -17,7 +17,8 @@ from written_files import stage_by_form
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.sinks import JsonLines, Parquet
-from penstock.sinks.files.task_form import FOLDER, TaskForm, WrittenPart
+from penstock.sinks.base import TaskForm
+from penstock.sinks.files.task_form import FOLDER, WrittenPart, files_of
 from penstock.sinks.staged_files import read_staged, schema_of
 from penstock.time.arrival import ARRIVAL, of_source
 
@@ -42,7 +43,7 @@ def rows_of(part: WrittenPart | pa.Table) -> list[int]:
 def test_each_row_is_in_one_file_of_its_folder_or_is_left(days: list[Any], few: int) -> None:
     """SEMANTICS 2.10: files have `few` bytes at least, and what is left of each folder has less, or cannot be there."""
     rows = table(days)
-    parts = list(TaskForm(format="Parquet", partition_by=["day"], few=few).parts(rows))
+    parts = list(files_of(TaskForm(format="Parquet", partition_by=["day"], few=few), rows))
     assert Counter(v for part in parts for v in rows_of(part)) == Counter(range(len(days)))
     assert sum(isinstance(part, pa.Table) for part in parts) <= 1
     for part in parts:
@@ -60,9 +61,9 @@ def test_each_row_is_in_one_file_of_its_folder_or_is_left(days: list[Any], few: 
 def test_few_rows_are_left_as_they_came() -> None:
     """A batch of a row for each task is one file, which the driver writes."""
     rows = table(["mon", "tue"])
-    assert list(Parquet("out", partition_by=["day"]).task_form().parts(rows)) == [rows]
+    assert list(files_of(Parquet("out", partition_by=["day"]).task_form(), rows)) == [rows]
     many = pa.table({"day": ["mon"] * 200_000, "v": range(200_000)})
-    (part,) = Parquet("out", partition_by=["day"]).task_form().parts(many)
+    (part,) = files_of(Parquet("out", partition_by=["day"]).task_form(), many)
     assert isinstance(part, WrittenPart)
 
 
@@ -70,7 +71,7 @@ def test_lines_of_a_file_are_in_order_of_arrival() -> None:
     """SEMANTICS 1.6: in the order in which the source has them, whatever the order in the task."""
     order = of_source(0, pa.array([0, 0, 0], pa.int32()), pa.array([7, 3, 5], pa.int64()))
     rows = pa.table({"v": [7, 3, 5], ARRIVAL: order})
-    (part,) = TaskForm(format="JSON lines", few=0).parts(rows)
+    (part,) = files_of(TaskForm(format="JSON lines", few=0), rows)
     assert isinstance(part, WrittenPart)
     assert [json.loads(line)["v"] for line in bytes(part.data).splitlines()] == [3, 5, 7]
     assert b"_penstock" not in bytes(part.data)
@@ -79,10 +80,10 @@ def test_lines_of_a_file_are_in_order_of_arrival() -> None:
 def test_values_that_no_file_can_hold_are_left_to_the_driver() -> None:
     """SEMANTICS 9.6: a gate may withhold these rows; where it does not, the driver refuses them before the Commit."""
     nan = pa.table({"v": [1.0, float("nan")]})
-    (left,) = TaskForm(format="JSON lines", few=0).parts(nan)
+    (left,) = files_of(TaskForm(format="JSON lines", few=0), nan)
     assert isinstance(left, pa.Table)
     assert left.num_rows == 2
-    (part,) = TaskForm(format="Parquet", few=0).parts(nan)
+    (part,) = files_of(TaskForm(format="Parquet", few=0), nan)
     assert isinstance(part, WrittenPart)
 
 
