@@ -52,6 +52,10 @@ _EXACT_TIMES = (
 )
 """Of a row in quarantine all is written, so that it can be sent through again: by itself Spark cuts microseconds."""
 _KEPT = (TIME, ROW_STATUS, PARTITION, POSITION, ERROR, RAW)
+_SEVERAL_ROWS = (
+    "a column has one value for each row, and a function such as explode makes several rows of one; use "
+    "transform('words', lambda rows: rows.selectExpr('*', 'explode(words) AS word'))"
+)
 
 
 @contextmanager
@@ -66,7 +70,9 @@ def at_site(site: SourceLocation) -> Iterator[None]:
         raise
     except (AnalysisException, ParseException, PySparkTypeError, PySparkValueError) as why:
         message = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
-        raise BadExpression(_without_hidden(message), where=str(site)) from None
+        # Spark names the expression that Penstock has made of the user's, of which the user knows nothing.
+        message = _SEVERAL_ROWS if message.startswith("[UNSUPPORTED_GENERATOR") else _without_hidden(message)
+        raise BadExpression(message, where=str(site)) from None
 
 
 def _without_hidden(message: str) -> str:

@@ -120,6 +120,31 @@ def test_what_cannot_be_is_refused_at_its_line(tmp_path: Path, name: str) -> Non
     assert not (tmp_path / "table").exists()
 
 
+def test_a_line_becomes_its_words_by_a_transform_and_not_by_a_column(tmp_path: Path) -> None:
+    """DESIGN 3, SEMANTICS 1.6, 2.10: the error names the way, whose rows keep event time, order and counts."""
+
+    def words(by: Callable[[Stream], Stream]) -> Job:
+        job = Job("words", partitions=2)
+        split = by(orders(job, "line string, t timestamp").with_columns(words="split(line, ' ')"))
+        windows = split.window("w", Tumbling(seconds(10)).drop_late())
+        windows.aggregate(words=agg.collect("word", limit=100)).write("out", MemorySink())
+        return job
+
+    column = words(lambda lines: lines.select("explode(words) AS word"))
+    with (
+        pytest.raises(BadExpression, match=r"use transform\('words', .*test_branch_frame\.py"),
+        Harness(column, tmp_path),
+    ):
+        pass
+    job = words(lambda lines: lines.transform("words", lambda rows: rows.selectExpr("*", "explode(words) AS word")))
+    lines = [{"line": "to be or", "t": 2}, {"line": None, "t": 3}, {"line": "not to be", "t": 1}, {"line": "", "t": 10}]
+    with Harness(job, tmp_path) as h:
+        assert h.batch({"orders": lines})["out"][0]["words"] == ["to", "be", "or", "not", "to", "be"]
+        totals = h.commit().totals
+        assert totals["source:orders"] == {"read": 4, "quarantined": 0, "passed": 4}
+        assert totals["window:w"]["rows"] == 7
+
+
 @pytest.mark.parametrize(
     "expression",
     [
