@@ -7,9 +7,11 @@ in `graph.keyed.StatefulSteps`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from penstock.errors import JobError
+from penstock.errors import DuplicateName, JobError
+from penstock.graph.aggregates import Aggregate
 from penstock.graph.names import checked_name
 from penstock.graph.source_location import job_error, user_site
 from penstock.graph.stateful import StepMethods, Stream
@@ -43,6 +45,23 @@ class Windowed(ABC, Generic[Stream, Spec]):
     def mark_used(self) -> None:
         """Record that a method computes something of these windows."""
         self._used = True
+
+    def _checked_aggregates(self, aggregates: Mapping[str, object], *others: str) -> dict[str, Aggregate]:
+        """Return aggregates that the output has beside the keys and `others`; raises JobError for anything else."""
+        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
+        if not aggregates:
+            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
+        taken = {name.lower() for name in (*self._keys, *others)}  # Spark does not tell upper case from lower
+        checked: dict[str, Aggregate] = {}
+        for name, aggregate in aggregates.items():
+            if name.lower() in taken:
+                message = f"window {self._name!r} has a column {name!r} already; give the aggregate another name"
+                raise job_error(message, DuplicateName)
+            if not isinstance(aggregate, Aggregate):
+                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
+            taken.add(name.lower())
+            checked[name] = aggregate
+        return checked
 
     @property
     def _keys(self) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import Job, agg, seconds
-from penstock.errors import JobError
+from penstock import Job, agg, count, seconds
+from penstock.errors import DuplicateName, JobError
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.windows import Tumbling
+from penstock.triggers import Every
+from penstock.windows import BatchWindow, GlobalWindow, Tumbling, TupleWindow
 
 
 def rows_of(job: Job):
@@ -41,3 +42,22 @@ def test_what_describes_no_windows_is_refused(spec):
     """With an example of what does."""
     with pytest.raises(JobError, match=r"needs a window such as Tumbling"):
         rows_of(Job("j", partitions=1)).window("w", spec)
+
+
+KINDS = {
+    "event time": Tumbling(seconds(1)).drop_late(),
+    "batch time": BatchWindow(seconds(2), slide=seconds(1)),
+    "rows": TupleWindow(count(3), unbounded=True),
+    "global": GlobalWindow().trigger(Every(count(1))),
+}
+
+
+@pytest.mark.parametrize("spec", KINDS.values(), ids=KINDS)
+def test_a_column_is_there_once_in_letters_of_either_case(spec):
+    """API: columns are keys, bounds and aggregates. The error says what to change, and Spark tells no case apart."""
+    windows = rows_of(Job("j", partitions=1, interval=seconds(1))).window("w", spec)
+    with pytest.raises(DuplicateName, match=r"'K' already; give the aggregate another name.*test_windowed\.py"):
+        windows.aggregate(K=agg.count())
+    with pytest.raises(DuplicateName, match="'N' already"):
+        windows.aggregate(n=agg.count(), N=agg.max("t"))
+    windows.aggregate(n=agg.count(), newest=agg.max("t"))

@@ -146,16 +146,8 @@ class BatchWindowedStream(Windowed[Stream, BatchWindow]):
         Where every aggregate has an exact inverse, a window costs what enters and leaves it. Otherwise it merges what
         the state has of its batches, one row for each key. `first` and `last` go by the order of arrival.
         """
-        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
-        if not aggregates:
-            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
-        taken = {name.lower() for name in (*self._keys, *_BOUNDS)}
-        for name, aggregate in aggregates.items():
-            if name.lower() in taken:
-                raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
-            if not isinstance(aggregate, Aggregate):
-                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
-        return self._of(Form.AGGREGATE, aggregates=dict(aggregates))
+        checked = self._checked_aggregates(aggregates, *_BOUNDS)
+        return self._of(Form.AGGREGATE, aggregates=checked)
 
     def apply(self, fn: Callable[..., Any], *, output: str) -> Stream:
         """Call `fn(key, view) -> pa.Table | list[dict] | None` for each key and window that has rows.

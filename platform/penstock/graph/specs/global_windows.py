@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from penstock.errors import DuplicateName, MissingSink, UnboundedWindow
+from penstock.errors import MissingSink, UnboundedWindow
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Duration
 from penstock.graph.names import checked_name
@@ -224,17 +224,10 @@ class GlobalWindowStream(Windowed[Stream, GlobalWindow]):
         A global window has no bounds, so there are no columns of bounds. Without an evictor the state has partial
         aggregates in the place of rows.
         """
-        self.mark_used()
-        if not aggregates:
-            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
-        for name, aggregate in aggregates.items():
-            if name in self._keys:
-                raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
-            if not isinstance(aggregate, Aggregate):
-                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
+        checked = self._checked_aggregates(aggregates)
         if self._spec.evicts_by is not None:
             self._need_bound()
-        return self._step(GlobalWindows(window=self._spec, aggregates=dict(aggregates)))
+        return self._step(GlobalWindows(window=self._spec, aggregates=checked))
 
     def apply(self, fn: Callable[..., Any], *, output: str) -> Stream:
         """Call `fn(key, view)` for each key whenever the trigger fires, and emit the rows that it returns.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from penstock.errors import DuplicateName, MissingLatePolicy, MissingSink
+from penstock.errors import MissingLatePolicy, MissingSink
 from penstock.graph.aggregates import EVERY_ROW, MOST_ITEMS, Aggregate, AggregateKind
 from penstock.graph.durations import Duration
 from penstock.graph.nodes import LateNode, SideNode
@@ -196,16 +196,9 @@ class WindowedStream(Windowed[Stream, EventWindow]):
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Compute one row for each key and window: the keys, window_start, window_end, and these columns."""
-        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
-        if not aggregates:
-            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
-        taken = {*self._keys, "window_start", "window_end", *((PANE, REVISION) if self._spec.has_panes else ())}
-        for name, aggregate in aggregates.items():
-            if name in taken:
-                raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
-            if not isinstance(aggregate, Aggregate):
-                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
-        return self._step(self._kind(window=self._spec, aggregates=dict(aggregates)))
+        panes = (PANE, REVISION) if self._spec.has_panes else ()
+        checked = self._checked_aggregates(aggregates, "window_start", "window_end", *panes)
+        return self._step(self._kind(window=self._spec, aggregates=checked))
 
     def apply(self, fn: Callable[..., Any], *, output: str) -> Stream:
         """Call `fn(key, view) -> pa.Table | list[dict] | None` for each key and window, once it closes.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
 
-from penstock.errors import DuplicateName, MissingSink, UnboundedState
+from penstock.errors import MissingSink, UnboundedState
 from penstock.graph.aggregates import Aggregate
 from penstock.graph.durations import Count, Duration, duration_micros, seconds
 from penstock.graph.names import checked_name
@@ -228,15 +228,8 @@ class WindowedTuples(Windowed[Stream, TupleWindow]):
 
         Where the length is a count both bounds are null.
         """
-        self.mark_used()  # also where it is refused: that is said at once, and the window may be written again
-        if not aggregates:
-            raise job_error(f"window {self._name!r} computes nothing: name at least one aggregate")
-        for name, aggregate in aggregates.items():
-            if name in {*self._keys, "window_start", "window_end"}:
-                raise job_error(f"window {self._name!r} has a column {name!r} already", DuplicateName)
-            if not isinstance(aggregate, Aggregate):
-                raise job_error(f"column {name!r} needs an aggregate such as agg.sum('v'), not {aggregate!r}")
-        return self._step(TupleWindows(window=self._spec, aggregates=dict(aggregates)))
+        checked = self._checked_aggregates(aggregates, "window_start", "window_end")
+        return self._step(TupleWindows(window=self._spec, aggregates=checked))
 
     def apply(self, fn: Any, *, output: str) -> Stream:
         """Call `fn(key, view)` for each window that is not empty, with a view of `current`, `new` and `expired` rows.
