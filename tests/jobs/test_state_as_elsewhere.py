@@ -1,12 +1,12 @@
-"""Functions with state give what the suites of DStreams expect of them (SEMANTICS 7).
+"""Functions with state give what the suites of DStreams and Structured Streaming expect of them (SEMANTICS 7).
 
-The figures are those of Spark's MapWithStateSuite and BasicOperationsSuite, written anew for the Harness.
+The figures are those of MapWithStateSuite, BasicOperationsSuite and suites of later Spark, written anew for the Harness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from penstock import Job, seconds
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
-from penstock.state import State, idle
+from penstock.state import BATCH, EVENT, State, event_time, idle
 from penstock.testing import Harness
 
 pytestmark = pytest.mark.sample(5, of="state functions")
@@ -139,3 +139,58 @@ def test_none_removes_a_key(tmp_path: Path) -> None:
     words.update_state_by_key("fn", aged, state="n int, quiet int").write("out", MemorySink())
     made = ran(job, ["ab", "", "aca", "c", "", ""], tmp_path)
     assert made == {"out": ["a1 b1", "a1 b1", "a3 c1", "a3 c2", "c2", ""]}
+
+
+def newest(time: datetime, key: str, row: Any, state: State) -> dict[str, Any]:
+    """Keep the greatest event time of a key for five seconds after it."""
+    if row is None:
+        return {"k": key, "n": -1}
+    at = max(state.get_or({"n": 0})["n"], round(row["t"].timestamp()))
+    state.update(n=at)
+    state.set_deadline(datetime.fromtimestamp(at + 5, UTC))
+    return {"k": key, "n": at}
+
+
+def alarmed(time: datetime, key: str, row: Any, state: State) -> list[dict[str, Any]]:
+    """Set timers by both clocks, keep the values in a list and a map, and forget them with the first timer after four."""
+    if row is None:
+        if state.exists() and len(state.get()["values"]) == 4:
+            state.remove()
+        return [{"k": key, "n": round(timer.at.timestamp())} for timer in state.fired_timers]
+    held = state.get_or({"values": [], "counts": {}})
+    name = str(row["v"])
+    counts = {**held["counts"], name: held["counts"].get(name, 0) + 1}
+    state.update(values=[*held["values"], row["v"]], counts=counts)
+    state.set_timer(row["t"] + timedelta(seconds=10), clock=EVENT)
+    state.set_timer(time + timedelta(seconds=3), clock=BATCH)
+    return []
+
+
+def test_deadlines_and_timers_pass_with_the_watermark_and_with_batch_time(tmp_path: Path) -> None:
+    """7.2, 7.8: FlatMapGroupsWithStateSuite and TransformWithStateSuite. A late row is a row; states have any type."""
+    job = Job("timed", partitions=2)
+    rows = job.source("in", MemorySource("k string, v int, t timestamp"), event_time="t", max_out_of_order=seconds(10))
+    keyed = rows.key_by("k")
+    deadlines = keyed.map_with_state("deadlines", newest, state="n int", output="k string, n int", timeout=event_time())
+    deadlines.write("newest", MemorySink())
+    state = "values array<int>, counts map<string, int>"
+    timers = keyed.map_with_state("timers", alarmed, state=state, output="k string, n int", unbounded=True)
+    timers.write("fired", MemorySink())
+    batches: list[tuple[list[tuple[str, int, float]], list[tuple[str, int]], list[tuple[str, int]]]] = [
+        ([("a", 1, 11), ("a", 2, 13), ("a", 3, 15)], [("a", 11), ("a", 13), ("a", 15)], []),
+        ([("a", 3, 4)], [("a", 15)], []),
+        ([("b", 1, 31)], [("b", 31), ("a", -1)], [("a", 4), ("a", 14), ("a", 21)]),
+        ([], [], [("a", 5)]),
+        ([], [], [("b", 6)]),
+        ([("b", 1, 60)], [("b", 60)], [("a", 23), ("a", 25), ("b", 41)]),
+    ]
+    with Harness(job, tmp_path) as h:
+        for place, (fed, times, fired) in enumerate(batches):
+            if place == 3:
+                h.restart()
+            made = h.batch({"in": [{"k": k, "v": v, "t": t} for k, v, t in fed]})
+            assert [(row["k"], row["n"]) for row in made["newest"]] == times, f"batch {place}"
+            assert [(row["k"], row["n"]) for row in made["fired"]] == fired, f"batch {place}"
+        assert [(row["k"], row["values"], dict(row["counts"])) for row in h.state("timers")] == [
+            ("b", [1, 1], {"1": 2})
+        ]
