@@ -33,6 +33,7 @@ _LARGEST_MMAP_THRESHOLD = 32 << 20
 """More glibc refuses."""
 _KEPT_FREE = 512 << 20
 
+_SOCKETS = "PYTHON_WORKER_FACTORY_SOCK_DIR"
 _run_task = worker.main
 _serve = daemon.worker
 _tasks = 0
@@ -89,6 +90,17 @@ def release_memory() -> None:
         trim(0)
 
 
+def shorten_sockets() -> None:
+    """Name the folder of sockets from the working folder, where that is shorter: a path of one has 108 characters.
+
+    A container of YARN has its temporary folder in its working folder, and the path of that one alone may be longer.
+    Java, to which the daemon tells the path, works in the same folder.
+    """
+    folder = os.environ.get(_SOCKETS)
+    if folder is not None:
+        os.environ[_SOCKETS] = min(os.path.relpath(folder), folder, key=len)
+
+
 def forget_archives() -> None:
     """Forget the importers of zip archives; Python makes one at once from the cached list of the archive's files.
 
@@ -107,6 +119,7 @@ if __name__ == "__main__":
     # Otherwise pyspark prints that an answer could not be sent, instead of raising it.
     os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
     keep_freed_memory()
+    shorten_sockets()
     forget_archives()
     gc.collect()
     gc.freeze()

@@ -11,6 +11,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -143,20 +144,9 @@ def short() -> Iterator[str]:
 @pytest.mark.slow
 def test_an_idle_worker_that_java_leaves_says_nothing(short: str) -> None:
     """The daemon as Spark starts it: a worker whose socket closes, before or within a task, prints no traceback."""
-    env = {
-        **os.environ,
-        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": short,
-        "PYTHON_WORKER_FACTORY_SECRET": "secret",
-        "SPARK_REUSE_WORKER": "1",
-    }
-    command = [sys.executable, "-m", "penstock.runtime.spark.worker_daemon", "pyspark.worker"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as daemon:
+    with started(short) as (daemon, path):
         assert daemon.stdin is not None
-        assert daemon.stdout is not None
         assert daemon.stderr is not None
-        path = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big")).decode()
         for sent in (b"", b"\x00\x00\x00\x06secret", b"\x00\x00\x00\x06secret\x00\x00\x00\x01"):
             with socket.socket(socket.AF_UNIX) as worker:
                 worker.settimeout(100)
@@ -167,6 +157,43 @@ def test_an_idle_worker_that_java_leaves_says_nothing(short: str) -> None:
         daemon.stdin.close()
         daemon.wait(100)
         assert daemon.stderr.read().decode() == ""
+
+
+@pytest.mark.slow
+def test_a_daemon_in_a_folder_too_deep_for_sockets_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of YARN has its temporary folder in its working folder, whose path alone is longer than a socket's.
+
+    Java runs in that folder as well.
+    """
+    container = tmp_path / "usercache" / ("application_" + "1" * 50) / ("container_" + "1" * 50)
+    (container / "tmp").mkdir(parents=True)
+    monkeypatch.chdir(container)
+    with started(str(container / "tmp")) as (daemon, path):
+        with socket.socket(socket.AF_UNIX) as worker:
+            worker.settimeout(100)
+            worker.connect(path)
+            assert int.from_bytes(worker.recv(4), "big") > 0
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+        daemon.wait(100)
+    assert not list((container / "tmp").iterdir())
+
+
+@contextmanager
+def started(folder: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start the daemon as Spark does, with sockets in a folder; yield it, and the path that it tells Java."""
+    env = {
+        **os.environ,
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
+        "PYTHON_WORKER_FACTORY_SECRET": "secret",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    command = [sys.executable, "-m", "penstock.runtime.spark.worker_daemon", "pyspark.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as daemon:
+        assert daemon.stdout is not None
+        yield daemon, daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big")).decode()
 
 
 def wait_until_gone(pid: int) -> None:
