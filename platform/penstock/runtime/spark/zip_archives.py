@@ -6,6 +6,7 @@ driver's first batch, and each executor's, waited half a second for the compilat
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
@@ -20,7 +21,7 @@ _ARCHIVE = re.compile(r"(pyspark\.zip|py4j-(?P<version>.+)-src\.zip)")
 def without_archives(places: Sequence[str]) -> list[str]:
     """Return where to look for modules, without the archives of Spark's that have the same modules as files.
 
-    - The archive of an installed pyspark is left out where the other places have just that package.
+    - The archive of an installed pyspark, or a copy of it, is left out where the other places have just that package.
     - The archive of py4j is left out where the other places have the same version.
     - The archive of an unpacked Spark is replaced by its modules, SPARK_HOME/python.
 
@@ -44,8 +45,9 @@ def _instead_of(archive: Path, plain: Sequence[str]) -> list[str]:
     python = archive.parent.parent
     if (python / "pyspark" / "__init__.py").is_file():
         return [str(python)]
-    installed, package = python.parent / "__init__.py", _found("pyspark", plain)
-    if package is not None and installed.is_file() and package.samefile(installed):
+    package = _found("pyspark", plain)
+    own = None if package is None else package.parent / "python" / "lib" / archive.name
+    if own is not None and own.is_file() and archive.is_file() and filecmp.cmp(own, archive, shallow=False):
         return []
     return [str(archive)]
 

@@ -27,6 +27,16 @@ def test_an_installed_pyspark_is_taken_from_where_it_is_installed(tmp_path: Path
     assert without_archives([ARCHIVE, PY4J, "mine", str(link)]) == ["mine", str(link)]
 
 
+def test_a_copy_of_the_archive_is_the_archive(tmp_path: Path) -> None:
+    """YARN copies it into each container; with other bytes it is of another Spark, and stays."""
+    copy = tmp_path / "container" / "pyspark.zip"
+    copy.parent.mkdir()
+    copy.write_bytes(Path(ARCHIVE).read_bytes())
+    assert without_archives([str(copy), "mine", SITE]) == ["mine", SITE]
+    copy.write_bytes(b"of another Spark")
+    assert without_archives([str(copy), "mine", SITE]) == [str(copy), "mine", SITE]
+
+
 def test_an_archive_stays_where_another_pyspark_would_be_found(tmp_path: Path) -> None:
     """Nor does a folder with an environment's other packages come before them: workers may run in another one."""
     (tmp_path / "pyspark").mkdir()
