@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config.values import is_local
-from penstock.errors import ClusterUnavailable, EnvironmentUnfit
+from penstock.errors import ClusterUnavailable, ConfigError, EnvironmentUnfit
 from penstock.runtime.spark.secrets import secrets_in_file
 from penstock.runtime.tasks.transport import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ARCHIVE", "archive_options", "open_session", "session_settings"]
+__all__ = ["ARCHIVE", "archive_options", "is_nowhere", "open_session", "session_settings"]
 
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -63,6 +63,7 @@ _PYTHON = "spark.pyspark.python"
 _WAIT = "spark.scheduler.minRegisteredResourcesRatio"
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """What spark-submit tells a driver of the JVM that has started it."""
+_OF_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def archive_options(jars: Path) -> list[str]:
@@ -71,6 +72,11 @@ def archive_options(jars: Path) -> list[str]:
     It goes without one that is not there or does not fit it, and is not to say so in a driver's log.
     """
     return [f'"-XX:SharedArchiveFile={jars.absolute() / ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
+def is_nowhere(master: str) -> bool:
+    """Return whether the master is YARN, and nothing in the environment says where that is."""
+    return master == "yarn" and not any(map(os.environ.get, _OF_HADOOP))
 
 
 def session_settings(
@@ -116,8 +122,11 @@ def open_session(
     `jars` is the folder that `make setup` fills; with it, Delta tables can be written by delta-spark. `modules` are
     the folders in which executors find the job's own modules. `secrets` are settings that are not to be seen in the
     words of a process.
-    Raises EnvironmentUnfit when Java is missing, and ClusterUnavailable when no master answers.
+    Raises EnvironmentUnfit when Java is missing, ClusterUnavailable when no master answers, and ConfigError when
+    nothing says where YARN is.
     """
+    if is_nowhere(master):
+        raise ConfigError(f"master is 'yarn', and neither {' nor '.join(_OF_HADOOP)} is set", where="environment")
     chosen = session_settings(master=master, jars=jars, settings=settings, modules=modules)
     # pyspark itself reads the variable only; spark-submit sets it from the setting.
     os.environ["PYSPARK_PYTHON"] = chosen.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable

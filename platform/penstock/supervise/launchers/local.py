@@ -46,7 +46,7 @@ from penstock.runtime.process.os_processes import (
 )
 from penstock.runtime.process.project import Project
 from penstock.runtime.spark.secrets import properties_text
-from penstock.runtime.spark.session import session_settings
+from penstock.runtime.spark.session import is_nowhere, session_settings
 from penstock.supervise.autostart import without_airflow
 from penstock.supervise.launcher import Handle, LaunchOrder, run_words
 from penstock.supervise.machine import Exit, Life, Seen
@@ -170,7 +170,7 @@ class LocalLauncher:
 def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, str]]:
     """Return the words that start a driver, and what its environment has beside ours.
 
-    Settings that cannot be read are the driver's to tell: it is started all the same, and says where and why.
+    Settings that cannot be read, or lead nowhere, are the driver's to tell: it starts, and says where and why.
     """
     options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
     # Spark's workers are to be the interpreter of the driver. What Spark leaves in temporary folders when it is killed,
@@ -186,7 +186,7 @@ def _program(order: LaunchOrder, scratch: Path) -> tuple[list[str], dict[str, st
         settings = Project(order.project, order.code).settings(order.job)
     except PenstockError:
         settings = None
-    if settings is None or is_local(settings.spark.master):
+    if settings is None or is_local(settings.spark.master) or is_nowhere(settings.spark.master):
         return [sys.executable, "-P", "-m", "penstock", *run_words(order)], environment
     return submit_words(order, settings, scratch), environment | submit_environment()
 

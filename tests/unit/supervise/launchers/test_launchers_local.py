@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from project_samples import make_project
 
 from penstock.errors import (
     CommitUnknown,
@@ -316,6 +317,15 @@ def test_a_driver_does_not_get_the_secrets_of_its_supervisor(small, monkeypatch)
     assert b"OTHER=seen" in around
     assert b"canary" not in around
     launcher.kill(handle)
+
+
+def test_a_driver_for_a_yarn_that_is_nowhere_starts_without_java(small, monkeypatch):
+    """It names the variable that is missing; spark-submit would end first, with a stack of Java."""
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    make_project(small, more='[checkpoint]\nshared = true\n[spark]\nmaster = "yarn"\n')
+    _, _, logs = begun(LocalLauncher(), small, job="orders")
+    assert first_event(logs)["argv"][:2] == ["run", "orders"]
 
 
 def test_what_spark_leaves_behind_goes_with_its_driver(small, tmp_path):

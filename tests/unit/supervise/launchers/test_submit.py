@@ -17,7 +17,7 @@ from project_samples import make_project
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.config.settings import load_settings
-from penstock.errors import EXIT_RETRY, ClusterUnavailable, EnvironmentUnfit, NotShared, StorageDenied
+from penstock.errors import EXIT_RETRY, ClusterUnavailable, ConfigError, EnvironmentUnfit, NotShared, StorageDenied
 from penstock.runtime.process.launch import open_spark
 from penstock.runtime.process.project import Project
 from penstock.runtime.spark import session, storage_probe
@@ -95,6 +95,14 @@ def test_executors_are_told_where_the_modules_of_the_job_are(master: str, tmp_pa
     """Also on this machine: spark-submit has started the JVM before the driver knew of them."""
     properties = session_settings(master=master, modules=[tmp_path, tmp_path / "b"])
     assert properties["spark.executorEnv.PYTHONPATH"] == f"{tmp_path}:{tmp_path}/b"
+
+
+def test_a_yarn_that_is_nowhere_is_named_before_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark says so too, but on the error output of Java, in a stack."""
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    with pytest.raises(ConfigError, match="neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"):
+        session.open_session("nowhere", master="yarn")
 
 
 def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_path, monkeypatch):
