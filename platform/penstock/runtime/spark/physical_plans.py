@@ -28,9 +28,11 @@ class PhysicalPlans:
     """
 
     def __init__(self, spark: SparkSession, *, each: bool) -> None:
-        self._context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - no public way
+        cleaner: Any = spark.sparkContext._jsc.sc().cleaner()  # noqa: SLF001 - no public way
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public way
-        self._each = each or self._context.cleaner().isEmpty()
+        self._each = each or cleaner.isEmpty()
+        self._cleaner: Any = None if self._each else cleaner.get()
+        self._tracker: Any = self._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
         self._known: DataFrame | None = None
         self._planned: DataFrame | None = None
         self._shuffles: list[int] | None = None
@@ -49,10 +51,9 @@ class PhysicalPlans:
         """Remove the files of the plan's shuffles on all machines, and return whether they are gone."""
         if self._shuffles is None:
             self._shuffles = list(_shuffles(planned._jdf.queryExecution().executedPlan()))  # noqa: SLF001
-        tracker = self._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
         for shuffle in self._shuffles:
-            self._context.cleaner().get().doCleanupShuffle(shuffle, True)  # noqa: FBT003 - Scala's signature
-        return not any(tracker.containsShuffle(shuffle) for shuffle in self._shuffles)
+            self._cleaner.doCleanupShuffle(shuffle, True)  # noqa: FBT003 - Scala's signature
+        return not any(self._tracker.containsShuffle(shuffle) for shuffle in self._shuffles)
 
     def _computes_again(self, planned: DataFrame) -> bool:
         """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once.
