@@ -21,6 +21,8 @@ __all__ = ["Grouping", "group_rows", "group_runs"]
 _GOLDEN = np.int64(-7046029254386353131)  # 2**64 / the golden ratio, odd: multiplying by it loses nothing
 
 
+_SMALL, _PLACES_A_ROW = 1 << 16, 16
+"""A table that is filled in no time: a state partition has some keys of a range, and not every one."""
 _LOOKED_AT = 64
 """About how many rows tell whether there are many groups."""
 
@@ -73,16 +75,17 @@ def _order(first: Ints, hashes: Ints, groups: Ints | None) -> npt.NDArray[np.int
 
 def _places(key: pa.Array, groups: Ints | None) -> tuple[Ints, int] | None:
     """Return the place of each row in a table of (group, key), and its length; None where it would be a long one."""
-    ranged = places_in_range(key)
+    longest = max(len(key) // 2, min(_PLACES_A_ROW * len(key), _SMALL))
+    ranged = places_in_range(key, longest)
     if ranged is None or groups is None:
         return None if ranged is None else (ranged[0], ranged[2])
     places, _, width = ranged
     # Many groups are seen in a few rows; then the rows need not be numbered by group.
-    if len(np.unique(groups[:: 1 + len(groups) // _LOOKED_AT])) * width > len(groups):
+    if len(np.unique(groups[:: 1 + len(groups) // _LOOKED_AT])) * width > longest:
         return None
     coded = pa.array(groups).dictionary_encode()
     length = len(coded.dictionary) * width
-    return (coded.indices.to_numpy() * np.int64(width) + places, length) if length <= len(groups) else None
+    return (coded.indices.to_numpy() * np.int64(width) + places, length) if length <= longest else None
 
 
 def _by_place(places: Ints, length: int, hashes: Ints, groups: Ints | None) -> Grouping:

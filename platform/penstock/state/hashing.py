@@ -76,7 +76,7 @@ def _repeated(column: pa.Array) -> tuple[Ints, pa.Array] | None:
 
     Only the first column of a key: the others are hashed with a seed for each row.
     """
-    if (ranged := places_in_range(column)) is not None:
+    if (ranged := places_in_range(column, len(column) // 2)) is not None:
         places, least, width = ranged
         return places, pa.array(np.arange(width) + np.int64(least)).cast(column.type)
     if not _is_text(column.type):

@@ -41,16 +41,15 @@ def check_partition(hashes: Ints, partition: int, partitions: int, *, step: str)
         raise WrongPartition(problem, step=step, partition=partition, rows=wrong)
 
 
-def places_in_range(column: pa.Array) -> tuple[Ints, int, int] | None:
+def places_in_range(column: pa.Array, longest: int) -> tuple[Ints, int, int] | None:
     """Return the place of each item of a column in the range of its whole numbers, the least, and the range's length.
 
-    None for another type, for nulls, and for a range of more than half as many numbers as there are items. A table of
-    the range is cheaper than one of hashes while it has few places that no item needs.
+    None for another type, for nulls, and for a range of more than `longest` numbers.
     """
     if not pa.types.is_signed_integer(column.type) or column.null_count or not len(column):
         return None
     least, most = (limit.as_py() for limit in pc.min_max(column).values())
-    if most - least >= len(column) // 2:
+    if most - least >= longest:
         return None
     return column.to_numpy().astype(np.int64, copy=False) - np.int64(least), least, most - least + 1
 
