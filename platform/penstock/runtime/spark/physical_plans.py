@@ -29,10 +29,11 @@ class PhysicalPlans:
 
     def __init__(self, spark: SparkSession, *, each: bool) -> None:
         cleaner: Any = spark.sparkContext._jsc.sc().cleaner()  # noqa: SLF001 - no public way
-        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public way
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public way
+        self._jvm = jvm
         self._each = each or cleaner.isEmpty()
         self._cleaner: Any = None if self._each else cleaner.get()
-        self._tracker: Any = self._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
+        self._tracker: Any = jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
         self._known: DataFrame | None = None
         self._planned: DataFrame | None = None
         self._shuffles: list[int] | None = None
