@@ -213,10 +213,17 @@ def test_the_window_says_how_long_it_is_revised_and_what_follows() -> None:
     assert "revised within 1 min of the end by all rows of the window, later rows to too_late" in text
 
 
-def test_settings_of_panes_need_a_window_that_has_panes() -> None:
-    """No option is silently without effect; a column cannot take the name of those of panes."""
-    with pytest.raises(JobError, match="emits each window once"):
-        job_of(Tumbling(seconds(10)).drop_late().discarding())
+def test_a_window_with_one_pane_is_the_same_whether_it_discards_or_not() -> None:
+    """3.2: the pane has all rows since the start, so neither the text nor the state depends on what was said."""
+    accumulating, discarding = (
+        job_of(window)[1]._node
+        for window in (Tumbling(seconds(10)).drop_late(), Tumbling(seconds(10)).drop_late().discarding())
+    )
+    assert accumulating.spec.window == discarding.spec.window
+
+
+def test_columns_of_panes_are_not_taken() -> None:
+    """A column cannot take the name of those of panes."""
     job = Job("taken", partitions=1)
     rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(5))
     with pytest.raises(JobError, match="_pane"):

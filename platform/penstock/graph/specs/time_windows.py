@@ -187,11 +187,9 @@ class WindowedStream(Windowed[Stream, EventWindow]):
         """Return the same; raises JobError for windows that do not say what happens to late rows, or twice."""
         if self._spec.late is None:
             raise job_error(f"window {self._name!r} does not say what happens to late rows", MissingLatePolicy)
-        if self._spec.accumulation is Accumulation.DISCARDING and not self._spec.has_panes:
-            raise job_error(
-                f"window {self._name!r} is discarding(), and emits each window once: add update_late(…), emit_every(…)"
-                " or emit_on(…)"
-            )
+        if not self._spec.has_panes:
+            # The one pane of a window has all its rows either way: no state may depend on what was said.
+            self._spec = self._spec.accumulating()
         return self
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
