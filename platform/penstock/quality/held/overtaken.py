@@ -93,7 +93,7 @@ class HeldKeys(Listener):
 
     def on_publishing(self, commit: Commit, sinks: Sequence[str]) -> None:
         """Note which rows of undecided batches have a key of those that some sinks get next."""
-        for sink in sinks:
+        for sink in self._sinks.keys() & sinks:
             files = commit.staged.get(sink)
             older = [b for b, held in self._held.items() if b < commit.batch and held.get(sink)]
             if not files or not older:

@@ -190,6 +190,22 @@ def test_a_held_file_that_is_damaged_stops_no_batch(keyed: Keyed) -> None:
     assert keyed.shown() == {1: 1}
 
 
+def test_a_sink_without_keys_beside_the_table_is_not_compared(keyed: Keyed) -> None:
+    """11.5: a check holds a batch of both, and later batches go on to both."""
+    job = Job("orders")
+    rows = job.source("orders", MemorySource(schema=f"k long, v long, {PANE} string"))
+    for name, sink in (("out", Delta(keyed.table, mode=Mode.UPSERT, keys=["k"])), ("log", Delta(keyed.table))):
+        rows.write(name, sink)
+    older = keyed.batch([(1, False)], held=True)
+    held = recover(keyed.log).held[older]
+    both = HeldKeys(job.graph(), keyed.staged, keyed.records)
+    both.on_takeover(recover(keyed.log))
+    both.on_batch_completed(held.model_copy(update={"held": dict.fromkeys(("out", "log"), held.held["out"])}))
+    newer = held.model_copy(update={"batch": older + 1, "held": {}, "staged": {"log": held.held["out"]}})
+    both.on_publishing(newer, ["out", "log"])
+    assert [path for path in (keyed.staged / "log").files() if "overtaken" in path.name] == []
+
+
 SMALL = {
     "name": "small",
     "expectations": [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "v", "max_value": 100}}],
