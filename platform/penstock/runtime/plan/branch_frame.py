@@ -42,9 +42,13 @@ _DRAWN = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE
 )
 _TEXT = re.compile(
-    r"""--[^\n]*|/[*].*?[*]/|\br'[^']*'|'(?:[^'\\]|\\.)*'""" r'|\br"[^"]*"|"(?:[^"\\]|\\.)*"', re.IGNORECASE | re.DOTALL
+    r"""`([^`]*)`|--[^\n]*|/[*].*?[*]/|\br'[^']*'|'(?:[^'\\]|\\.)*'""" r'|\br"[^"]*"|"(?:[^"\\]|\\.)*"',
+    re.IGNORECASE | re.DOTALL,
 )
-"""Texts and comments, in which nothing is called; in those that begin with r, a backslash stands for itself."""
+"""Names in backquotes, and texts and comments, in which nothing is called.
+
+In a text that begins with r, a backslash stands for itself; in a name, quotes and hyphens do.
+"""
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
 _EXACT_TIMES = (
     "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
@@ -266,10 +270,16 @@ def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFra
     return current.next(frame, (*kept, *new.values()), current.filters, same)
 
 
+def _without_text(found: re.Match[str]) -> str:
+    """Return a name in backquotes that may be a function's, and an empty text for all else."""
+    name = found[1]
+    return name if name is not None and name.isidentifier() else "''"
+
+
 def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
     """Raise JobError for what one plan for all batches cannot compute; `frame` is the frame with the expressions."""
     for expression in expressions:
-        drawn = _DRAWN.search(_TEXT.sub("''", expression).replace("`", ""))
+        drawn = _DRAWN.search(_TEXT.sub(_without_text, expression))
         if drawn is not None:
             raise JobError(
                 f"{drawn[1]} in {expression!r} would give the same values in every batch, because the plan is made "

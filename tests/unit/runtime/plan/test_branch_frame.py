@@ -155,6 +155,8 @@ def test_a_line_becomes_its_words_by_a_transform_and_not_by_a_column(tmp_path: P
         "a = r'\\' AND RANDN () > 0 AND b = 'x'",
         'a = "\'" OR shuffle(b) IS NULL',
         "a /* it's */ = uuid() -- it's",
+        "`a--b` < rand()",
+        "`it's` < rand() OR b = 'x'",
     ],
 )
 def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) -> None:
@@ -163,7 +165,9 @@ def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) ->
         refuse_functions(None, [expression])  # type: ignore[arg-type] # looked at for window functions alone
 
 
-@pytest.mark.parametrize("expression", ["a = 'rand('", 'a = "uuid()"', "a = 'it\\'s rand()'", "a > 1 -- no rand()"])
+@pytest.mark.parametrize(
+    "expression", ["`rand()` > 1", "a = 'rand('", 'a = "uuid()"', "a = 'it\\'s rand()'", "a > 1 -- no rand()"]
+)
 def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
     """API: predicates and expressions are Spark SQL."""
     refuse_functions(None, [expression])  # type: ignore[arg-type] # looked at for window functions alone
