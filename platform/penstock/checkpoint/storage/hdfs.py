@@ -134,8 +134,8 @@ class HdfsStore:
         return reading.again(lambda: reading.read(full, wanted, offset=offset))
 
     def exists(self, path: str) -> bool:
-        """Return whether a plain file is there."""
-        return self.size(path) is not None
+        """Return whether the name is taken, by a folder too, which `read` calls damage: no file can have that name."""
+        return self._status(path) is not None
 
     def size(self, path: str) -> int | None:
         """Return how many bytes a plain file has, None where there is none."""

@@ -62,7 +62,10 @@ class CheckpointStore(Protocol):
         """Return the whole file; raises `NotFound`, and `CheckpointCorrupt` above `READ_CAP` bytes."""
 
     def exists(self, path: str) -> bool:
-        """Return whether a file of that name is there now; the protocol trusts this answer, unlike `list`."""
+        """Return whether the name is taken now, so that `create` fails; the protocol trusts this answer, unlike `list`.
+
+        By anything: what is no file is damage to `read`.
+        """
 
     def list(self, prefix: str) -> list[str]:
         """List the files below the folder `prefix` ("" is the root), sorted, as paths from the root.

@@ -198,6 +198,7 @@ def test_a_writer_whose_temporary_file_was_taken_away_lies_to_nobody(store: Hdfs
 def test_what_is_not_a_plain_file_is_not_read(store: HdfsStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder and a giant are damage; a folder with files is not deleted, and no file takes its name or goes below."""
     store.create("log/0", b"0123456789")
+    assert store.exists("log")
     with pytest.raises(CheckpointCorrupt, match="not a plain file"):
         store.read("log")
     with pytest.raises(PathEscapes):

@@ -17,6 +17,7 @@ from hdfs_clients import Naps
 from penstock.checkpoint.storage.hdfs import HdfsStore, parse_root
 from penstock.errors import (
     AlreadyExists,
+    CheckpointCorrupt,
     CheckpointError,
     ConfigError,
     NotExclusive,
@@ -223,6 +224,16 @@ def test_a_gateway_that_does_not_tell_files_apart_is_refused() -> None:
     status = {name: value for name, value in FOLDER.items() if name != "fileId"}
     with pytest.raises(NotExclusive, match="which file is which"):
         scripted(lambda _: answer({"FileStatus": status})).exists("log/0")
+
+
+@pytest.mark.fault("F13")
+def test_a_folder_takes_a_name_as_a_file_does() -> None:
+    """Nobody can create a file of that name: who looked for a free slot would try it for ever."""
+    store = scripted(lambda _: answer({"FileStatus": FOLDER}))
+    assert store.exists("log/0")
+    assert store.size("log/0") is None
+    with pytest.raises(CheckpointCorrupt, match="not a plain file"):
+        store.read("log/0")
 
 
 def test_a_rename_is_never_one_that_overwrites() -> None:
