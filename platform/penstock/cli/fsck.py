@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.options import Debug, Json
 from penstock.cli.outcome import outcome, write_json
-from penstock.errors import CheckpointError, RootMissing
+from penstock.errors import CheckpointError, RootMissing, StorageUnavailable
 
 if TYPE_CHECKING:
     from penstock.checkpoint.storage.folder import CheckpointFolder
@@ -77,6 +77,8 @@ def _verified(folder: CheckpointFolder) -> Verified | None:
 
     try:
         return None if (log := job_log(folder)) is None else verify(log, folder)
+    except StorageUnavailable:
+        raise  # nothing is known of the files, which may be whole
     except CheckpointError as why:  # there is no way to go on in this log, so nothing of it is shown
         finding = Finding.of(why, f"nothing of this checkpoint can be used as it is. {why.remedy}")
         return Verified(batches=0, files=0, size=0, findings=(finding,))

@@ -17,6 +17,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
+from penstock.errors import StorageUnavailable
 
 
 @pytest.fixture
@@ -154,6 +155,17 @@ def test_a_job_that_may_not_be_read_is_named_and_the_others_are_verified(
     (of_b,) = meanings(root, "b").items()
     assert of_b[0] == f"not permitted: Permission denied ({root}/b/snapshots)"
     assert of_b[1].startswith("no data checkpoint can be restored or added. Give the job's user")
+
+
+def test_a_storage_that_is_away_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F30: nothing is known of its files, so one waits for it; no checkpoint is called damaged."""
+
+    def away(_: LocalStore, path: str) -> bytes:
+        raise StorageUnavailable("no answer", where=path)
+
+    monkeypatch.setattr(LocalStore, "read", away)
+    code, out = fsck(root)
+    assert (code, "damaged" in out, "PEN-CKP-009" in out) == (75, False, True)
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
