@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,8 +76,16 @@ def archive_options(jars: Path) -> list[str]:
 
 
 def is_nowhere(master: str) -> bool:
-    """Return whether the master is YARN, and nothing in the environment says where that is."""
-    return master == "yarn" and not any(map(os.environ.get, _OF_HADOOP))
+    """Return whether the master is YARN, and nothing says where that is.
+
+    The environment may, and so may the script that Spark runs before it starts.
+    """
+    if master != "yarn" or any(map(os.environ.get, _OF_HADOOP)):
+        return False
+    spec = find_spec("pyspark")
+    installed = Path(spec.origin).parent if spec is not None and spec.origin is not None else Path()
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME") or installed, "conf")
+    return not Path(folder, "spark-env.sh").is_file()
 
 
 def session_settings(

@@ -105,6 +105,21 @@ def test_a_yarn_that_is_nowhere_is_named_before_java_starts(monkeypatch: pytest.
         session.open_session("nowhere", master="yarn")
 
 
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
+def test_a_yarn_that_sparks_own_script_may_name_is_left_to_spark(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spark-submit reads spark-env.sh, where a cluster's clients often set HADOOP_CONF_DIR."""
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    conf = tmp_path / "conf"
+    monkeypatch.setenv(variable, str(conf if variable == "SPARK_CONF_DIR" else tmp_path))
+    assert session.is_nowhere("yarn")
+    conf.mkdir()
+    (conf / "spark-env.sh").write_text("HADOOP_CONF_DIR=/etc/hadoop\n")
+    assert not session.is_nowhere("yarn")
+
+
 def test_commands_run_here_without_what_means_the_machines_of_the_cluster(tmp_path, monkeypatch):
     """A report does not wait for cores that the stream holds, and this machine may have no such interpreter."""
     more = CLUSTER + 'spark.pyspark.python = "/only/there"\nspark.driver.host = "gate"\nspark.mine = "1"\n'
