@@ -149,6 +149,7 @@ def refused_number(walk: Walk) -> None:
     trigger(walk.browser).click()
     dialogs = lambda: "".join(dialog.text for dialog in walk.browser.all("[role=dialog]"))  # noqa: E731
     walk.browser.until(lambda: "param rows: 0 is less than" in dialogs(), "the reason of the refusal")
+    walk.browser.open(walk.airflow.url + "/nothing")  # what says so beside the form covers the button of the next one
 
 
 def refused(walk: Walk) -> None:
