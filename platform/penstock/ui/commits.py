@@ -86,11 +86,18 @@ def _source(name: str, progress: SourceProgress, left: object) -> SourceEnd:
 
 
 def _short(value: object) -> str:
-    """Return a value of a position as a person reads it; of a long one, such as names that are packed, the length."""
+    """Return a value of a position as a person reads it; of a long text, such as names that are packed, the length."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    text = json.dumps(value).strip('"')
-    return text if len(text) <= _READABLE else f"({len(text):,} characters)"
+    return json.dumps(_shortened(value)).strip('"')
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _shortened(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortened(part) for part in value]
+    return f"({len(value):,} characters)" if isinstance(value, str) and len(value) > _READABLE else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

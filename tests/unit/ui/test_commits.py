@@ -37,3 +37,13 @@ def test_offsets_can_be_read_by_a_person():
     progress = SourceProgress(position=position, partitions={}, ended=False)
     (source,) = sources_of(commit(1, sources={"orders": progress}), None)
     assert source.offsets == 'files 2,000, read (60,000 characters), floor [7, "day=1/x.json"]'
+
+
+def test_offsets_of_a_topic_with_many_partitions_are_shown():
+    """They are many short values, which a person compares, and no packed text; a packed one among them is not."""
+    offsets = {str(number): 1_000 + number for number in range(40)}
+    position = {"topics": {"orders": {"id": "5wOEJdMhT-6v9l0cWDGhbA", "offsets": offsets, "packed": ["x" * 300]}}}
+    progress = SourceProgress(position=position, partitions={}, ended=False)
+    (source,) = sources_of(commit(1, sources={"orders": progress}), None)
+    assert '"39": 1039' in source.offsets
+    assert '"packed": ["(300 characters)"]' in source.offsets
