@@ -261,6 +261,7 @@ def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream
                 "project, because a restart takes what is there; find an earlier batch with penstock checkpoints, and "
                 "restore it with penstock restart --from batch=N"
             )
+            reason = reason.removesuffix(".")  # of a remedy
         return _phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now, until=None)
     until = now + _delay(settings, stream.streak)
     return _phase(stream, Phase.BACKOFF, reason, now, until=until, streak=stream.streak + 1)

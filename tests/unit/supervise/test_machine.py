@@ -221,8 +221,9 @@ def test_a_new_version_that_fails_is_rolled_back_to_the_stable_one() -> None:
     assert (back.phase, back.version, back.rolled_back) == (Phase.BACKOFF, "old", "new")
     up = at(back, Seen(holder=holder(generation=5)), T)
     assert (up.action, up.stream.version) == (Action.LAUNCH, "old")
-    again = at(like(up.stream, driver=SLOT), gone(code=EXIT_PERSON, error="PEN-CKP-016 y")).stream
+    again = at(like(up.stream, driver=SLOT), gone(code=EXIT_PERSON, error="PEN-CKP-016 y. Mend it.")).stream
     assert again.phase is Phase.FAILED
+    assert "PEN-CKP-016 y. Mend it. Version new ran before it" in (again.reason or "")
     assert "restart --from batch=N" in (again.reason or "")
 
 
