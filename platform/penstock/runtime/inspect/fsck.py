@@ -172,7 +172,8 @@ def _of_snapshots(folder: CheckpointFolder) -> Iterator[Finding]:
         yield Finding(f"snapshot {name}: {problem}", means)
     for table, problem in unreadable:
         means = (
-            "its snapshots can be restored all the same, but nothing else can read it and no data checkpoint is added: "
+            "its snapshots can be restored all the same, but other programs get an error or wrong rows of that version "
+            "and no data checkpoint may be added: "
             f"put the file back from a copy, or remove {table}, which the next one creates again"
         )
         yield Finding(problem, means)
