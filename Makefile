@@ -50,6 +50,7 @@ pytest: packages
 
 soak: machine ## run the long storms: what `make test` claims already, over more crashes, changes and batches
 	@$(MAKE) --jobs=2 setup servers
+	@$(venv) -m tools.jars yarn
 	@PENSTOCK_EXAMPLES=20 $(venv) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "soak or sample or hypothesis"
 
 check: machine ## run the checkers and the fast tests: what one runs all day

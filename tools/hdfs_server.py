@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ _ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 BRIEF_JAVA = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For servers that live for seconds: compiled thoroughly they would be done before it pays."""
 # Without it WebHDFS answers 500 to all.
-_OPENED = ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
-_LOG = """\
+OPENED = ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
+LOG = """\
 log4j.rootLogger=INFO,out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
@@ -144,16 +144,13 @@ class HdfsServer:
             "ipc.client.connect.retry.interval": "100",
             "dfs.client.retry.policy.enabled": "false",
         }
-        rows = "".join(
-            f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
-        )
         for name in ("core-site.xml", "hdfs-site.xml"):
-            (conf / name).write_text(f"<configuration>{rows}</configuration>")
-        (conf / "log4j.properties").write_text(_LOG)
+            (conf / name).write_text(settings_file(settings))
+        (conf / "log4j.properties").write_text(LOG)
 
     def _command(self, name: str, *words: str) -> list[str]:
         path = f"{self.folder / 'conf'}:{jars.HDFS.folder}/*"
-        return [*self._java, *_OPENED, "-cp", path, name, *words]
+        return [*self._java, *OPENED, "-cp", path, name, *words]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "HADOOP_USER_NAME": SUPERUSER}
@@ -201,6 +198,12 @@ class HdfsServer:
         with urllib.request.urlopen(where, timeout=_PATIENCE) as answer:
             found: dict[str, Any] = json.load(answer)["beans"][0]
         return found
+
+
+def settings_file(settings: Mapping[str, str]) -> str:
+    """Return settings as servers of Hadoop read them from a file."""
+    rows = (f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items())
+    return f"<configuration>{''.join(rows)}</configuration>"
 
 
 def _answers(address: str) -> bool:

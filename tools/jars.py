@@ -2,7 +2,8 @@
 
 Run as `python -m tools.jars` for those of Spark, which any project needs (`penstock.runtime.spark.jars`), and as
 `python -m tools.jars hdfs kafka` for the servers that tests start: 90 MB that only who runs the tests needs.
-`conf/ivy-hdfs.xml` says which those are, `conf/jars-hdfs.sha256` what their bytes must be; so for Kafka.
+`make soak` also asks for `yarn`, 32 MB. `conf/ivy-hdfs.xml` says which jars those of HDFS are, and
+`conf/jars-hdfs.sha256` what their bytes must be; so for the others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".jars"
 SPARK = delta_jars(FOLDER)
 HDFS = Jars(FOLDER / "hdfs", ROOT / "conf" / "ivy-hdfs.xml", ROOT / "conf" / "jars-hdfs.sha256")
+YARN = Jars(FOLDER / "yarn", ROOT / "conf" / "ivy-yarn.xml", ROOT / "conf" / "jars-yarn.sha256")
+"""YARN beside the jars of HDFS, on which `make soak` runs receivers."""
 KAFKA = Jars(FOLDER / "kafka", ROOT / "conf" / "ivy-kafka.xml", ROOT / "conf" / "jars-kafka.sha256")
 
 REGISTRY = Jars(FOLDER / "registry", ROOT / "conf" / "ivy-registry.xml", ROOT / "conf" / "jars-registry.sha256")
@@ -27,7 +30,8 @@ CONNECTOR = Jars(FOLDER / "connector", ROOT / "conf" / "ivy-connector.xml", ROOT
 
 def main(args: Sequence[str] = ()) -> int:
     """Print each jar that is not as it must be."""
-    return max(_bring({"hdfs": HDFS, "kafka": KAFKA}[server]) for server in args) if args else _bring(SPARK)
+    servers = {"hdfs": HDFS, "kafka": KAFKA, "yarn": YARN}
+    return max(_bring(servers[name]) for name in args) if args else _bring(SPARK)
 
 
 def _bring(jars: Jars) -> int:
