@@ -15,6 +15,8 @@ _OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
 _COMPUTE_AGAIN = frozenset({"Exchange", "Filter", "MapInArrow", "Project", "Range", "ReusedExchange", "Union"})
 """Operators of Spark that compute their rows again in each run of a plan, once their shuffles are empty."""
 _SHUFFLE = "ShuffleExchangeExec"
+_OWN_MANAGERS = ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager")
+"""Those that take a shuffle again after it was removed. A remote shuffle service need not."""
 _OF_TODAY = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """Texts that Spark reads as a time, wherever they stand in a plan."""
 
@@ -31,7 +33,8 @@ class PhysicalPlans:
         cleaner: Any = spark.sparkContext._jsc.sc().cleaner()  # noqa: SLF001 - no public way
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public way
         self._jvm = jvm
-        self._each = each or cleaner.isEmpty()
+        manager = spark.sparkContext.getConf().get("spark.shuffle.manager", "sort")
+        self._each = each or cleaner.isEmpty() or manager not in _OWN_MANAGERS
         self._cleaner: Any = None if self._each else cleaner.get()
         self._tracker: Any = jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
         self._known: DataFrame | None = None

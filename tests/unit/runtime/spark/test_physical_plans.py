@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import MagicMock
 
 import pytest
 from harness_jobs import ORDERS, flights_like, order
@@ -94,3 +95,13 @@ def test_the_time_of_spark_does_not_stand_still(spark: SparkSession, tmp_path: P
         with Harness(job, tmp_path / name) as h:
             first, second = (h.batch({"orders": [order("a", n, n)]})["out"][0]["read_at"] for n in range(2))
         assert first < second
+
+
+def test_shuffles_of_another_manager_are_not_used_again() -> None:
+    """Decision 208: a remote shuffle service may refuse a shuffle that was removed, so each batch has its own."""
+    spark, frame = MagicMock(), MagicMock()
+    spark.sparkContext.getConf().get.return_value = "org.example.RemoteShuffleManager"
+    plans = PhysicalPlans(spark, each=False)
+    for _ in range(2):
+        plans.of(frame)
+    assert frame.select.call_count == 2
