@@ -45,6 +45,8 @@ _TYPES = frozenset(
         "void",
     ]
 )
+_QUOTES, _COMMENTS = "`'\"", ("--", "/*")
+_MARKS = frozenset("<>(),:")
 _NESTED = {"array": 1, "map": 2}
 """How many types a type holds."""
 
@@ -62,7 +64,10 @@ def ddl_problem(ddl: str) -> str | None:
 
     Spark's own parser has the last word: whatever is not a type where one must be passes.
     """
-    columns = _Columns(_TOKEN.findall(ddl))
+    tokens = _TOKEN.findall(ddl)
+    if any(comment in token for token in tokens if token[0] not in _QUOTES for comment in _COMMENTS):
+        return None
+    columns = _Columns(tokens)
     try:
         columns.read(ends=())
     except _WrongTypeError as why:
@@ -101,6 +106,8 @@ class _Columns:
 
     def _type(self, column: str) -> None:
         word = self._take()
+        if word in _MARKS:  # such as all columns as one type, struct<…>
+            raise _OddError
         kind = word.lower()
         if kind not in _TYPES:
             raise _WrongTypeError(f"column {column!r} has the type {word!r}, which Spark does not have")

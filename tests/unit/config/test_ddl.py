@@ -51,6 +51,25 @@ def test_what_spark_takes_passes(spark: Any, drawn: list[str]) -> None:
     assert ddl_problem(ddl) is None
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "struct<id:bigint,name:string>",
+        "STRUCT<id: bigint, more: struct<x: int>>",
+        "id long, -- the key\nname string",
+        "id long, -- it's the key\nname string",
+        "/* of an order */ id long, name /* and surname */ string",
+    ],
+)
+def test_what_a_schema_is_copied_from_passes(spark: Any, ddl: str) -> None:
+    """Spark itself writes `df.schema.simpleString()` as one type, and SQL has comments."""
+    from pyspark.sql.types import StructType
+
+    assert isinstance(StructType.fromDDL(ddl), StructType)
+    assert ddl_problem(ddl) is None
+
+
 @settings(max_examples=examples(50))
 @given(drawn=columns(), data=st.data())
 def test_a_type_that_spark_does_not_have_is_named(drawn: list[str], data: Any) -> None:
