@@ -297,7 +297,7 @@ def test_records_before_a_later_beginning_are_sent_from_quarantine(kafka: Any, t
         h.batch()
         kafka.produce(topic, [b'{"user": 4, "n": 4}'], 0)
         h.batch()
-        request = ask(h, "orders")
+        request = ask(h, "orders", from_batch=0)
         h.batch()
         assert sorted(row["n"] for row in h.output()["rows"]) == [1, 2, 3, 4]
         assert requests_of(h).answer(request) == RequeueAnswer(rows=3, batch=h.commit().batch)

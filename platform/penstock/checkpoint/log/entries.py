@@ -134,13 +134,15 @@ class Requeued(Record):
     """How far the quarantine of a source was sent through again (decision 134).
 
     Rows that batches before `next` put there were sent. The request `command` wants them up to batch `until`,
-    exclusive, and has had `rows` so far.
+    exclusive, and has had `rows` so far. With `undone` it also wants those of undone batches that the source does not
+    bring again (decision 213).
     """
 
     command: str
     next: int = Field(ge=0)
     until: int = Field(ge=0)
     rows: int = Field(ge=0)
+    undone: bool = False
 
 
 class SourceProgress(Record):

@@ -131,7 +131,8 @@ def _requeued(
     read = 0 if counts is None else counts["read"]
     if read != sent["count"]:
         raise AccountingBroken(f"{sent['count']:,} rows of source {name!r} were sent again and {read:,} were read")
-    return Requeued(command=sent["command"], next=sent["next"], until=sent["until"], rows=sent["rows"])
+    mark = {name: sent[name] for name in ("command", "next", "until", "rows")}
+    return Requeued(**mark, undone=sent.get("undone", False))  # which the Offsets of older drivers do not say
 
 
 def _since(offsets: Offsets) -> int | None:

@@ -125,7 +125,9 @@ class RequeueService(Listener):
         progress = commit.sources.get(source.name)
         mark = None if progress is None else progress.requeued
         start = request.from_batch if request.from_batch is not None else 0 if mark is None else mark.next
-        wanted = Requeued(command=request.id, next=min(start, batch), until=batch, rows=0)
+        # A batch that was undone may have sent rows again, with success: those are sent where somebody says from where.
+        undone = request.from_batch is not None
+        wanted = Requeued(command=request.id, next=min(start, batch), until=batch, rows=0, undone=undone)
         try:
             taken = self._taken(source, wanted, commit, batch)
         except RequeueRefused as why:
@@ -145,7 +147,7 @@ class RequeueService(Listener):
             self._name_column(source),
             source.name,
             undone=superseded_before(batch, commit),
-            passed_over={} if progress is None else progress.passed_over,
+            passed_over=progress.passed_over if progress is not None and mark.undone else {},
         )
         # The places alone: a quarantine may have far more rows than memory, of which a batch takes some.
         newest = places.newest(sink.read_batches(range(mark.next, mark.until), places.columns))
@@ -162,6 +164,7 @@ class RequeueService(Listener):
             "next": end,
             "until": mark.until,
             "rows": mark.rows + rows.num_rows,
+            "undone": mark.undone,
             "count": rows.num_rows,
         }
         if not rows.num_rows:
