@@ -16,7 +16,7 @@ from penstock.checkpoint.storage.hdfs import HdfsStore
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore, prove_exclusive
-from penstock.errors import AlreadyExists, NotExclusive, NotFound, PathEscapes
+from penstock.errors import AlreadyExists, CheckpointCorrupt, NotExclusive, NotFound, PathEscapes
 from tools.hdfs_server import HdfsServer
 
 BAD_PATHS = {
@@ -75,13 +75,21 @@ class StoreContract:
         assert store.read("log/0") == b"first"
 
     def test_existence_follows_create_and_delete(self, store: CheckpointStore) -> None:
-        """Existence is told at once; a folder is not a file."""
+        """Existence is told at once."""
         assert not store.exists("state/hourly/0")
         store.create("state/hourly/0", b"x")
         assert store.exists("state/hourly/0")
-        assert not store.exists("state/hourly")
         store.delete("state/hourly/0")
         assert not store.exists("state/hourly/0")
+
+    def test_a_folder_takes_a_name_and_is_no_file(self, store: CheckpointStore) -> None:
+        """In a slot of the log it is damage. Were the slot free to `exists`, drivers would try it for ever."""
+        store.create("state/hourly/0", b"x")
+        assert store.exists("state/hourly")
+        with pytest.raises(AlreadyExists):
+            store.create("state/hourly", b"y")
+        with pytest.raises(CheckpointCorrupt):
+            store.read("state/hourly")
 
     def test_reading_what_is_not_there_names_it(self, store: CheckpointStore) -> None:
         """A missing file is `NotFound`, also in a folder that is missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from penstock.checkpoint.storage.store import elements, folder_elements
-from penstock.errors import AlreadyExists, NotFound
+from penstock.errors import AlreadyExists, CheckpointCorrupt, NotFound
 
 
 class MemoryStore:
@@ -21,7 +21,7 @@ class MemoryStore:
         """Add the file, or raise `AlreadyExists`."""
         elements(path)
         with self._lock:
-            if path in self._files:
+            if path in self._files or self._is_folder(path):
                 raise AlreadyExists("the name is taken", where=path, path=path)
             self._files[path] = bytes(data)
 
@@ -31,12 +31,17 @@ class MemoryStore:
         try:
             return self._files[path]
         except KeyError:
+            if self._is_folder(path):
+                raise CheckpointCorrupt("not a plain file", where=path) from None
             raise NotFound("no such file", where=path, path=path) from None
 
     def exists(self, path: str) -> bool:
-        """Return whether the file is there."""
+        """Return whether the name is taken, by a folder with files too."""
         elements(path)
-        return path in self._files
+        return path in self._files or self._is_folder(path)
+
+    def _is_folder(self, path: str) -> bool:
+        return any(name.startswith(f"{path}/") for name in list(self._files))
 
     def list(self, prefix: str) -> list[str]:
         """List the files below a folder, sorted."""
