@@ -276,7 +276,7 @@ class SparkEngine:
             try:
                 self.built.homes.settle()
                 self.built.caches.keep()
-                rows = self._plans.of(frame).collect()
+                rows = self._plans.collect(frame)
             except Exception as why:
                 if LeftToSpark.__name__ in str(why):
                     raise LeftToSpark from why
@@ -285,7 +285,7 @@ class SparkEngine:
                 with suppress(Exception):  # of a Java process that has died, which the error in hand names
                     self.built.caches.release()
                 context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type] # None removes it
-        return list(receipts_of(((row[0], bytes(row[1])) for row in rows), facts.run))
+        return list(receipts_of(rows, facts.run))
 
     def cancel(self) -> None:
         """End a computation that runs."""

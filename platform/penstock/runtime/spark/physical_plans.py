@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import UnknownException, convert_exception
+from pyspark.serializers import CPickleSerializer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,12 +22,13 @@ _COMPUTE_AGAIN = frozenset({"Exchange", "Filter", "MapInArrow", "Project", "Rang
 _SHUFFLE = "ShuffleExchangeExec"
 _OWN_MANAGERS = ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager")
 """Those that take a shuffle again after it was removed. A remote shuffle service need not."""
+_PICKLES: Any = CPickleSerializer()
 _OF_TODAY = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """Texts that Spark reads as a time, wherever they stand in a plan."""
 
 
 class PhysicalPlans:
-    """Give each batch a frame that is planned: the one of the batch before where `each` does not deny it.
+    """Run the frame of each batch, by the plan of the batch before where `each` does not deny it.
 
     A shuffle in a plan that ran before gives its files again (FACTS 5: 41 of 60 batches were stale). So they go
     first, and where Spark keeps one, the batch has a plan of its own. The receipts of a batch's tasks say
@@ -38,26 +44,25 @@ class PhysicalPlans:
         self._cleaner: Any = None if self._each else cleaner.get()
         self._tracker: Any = jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
         self._known: DataFrame | None = None
-        self._planned: DataFrame | None = None
-        self._shuffles: list[int] | None = None
+        self._kept: _KeptPlan | None = None
 
-    def of(self, frame: DataFrame) -> DataFrame:
-        """Return a frame with what a batch collects of this one, planned for it or by the batch before."""
-        if self._known is frame and self._planned is not None and self._emptied(self._planned):
-            return self._planned
+    def collect(self, frame: DataFrame) -> list[tuple[str, bytes]]:
+        """Run a frame and return port and payload of each of its rows."""
+        if self._known is frame and self._kept is not None and self._emptied(self._kept):
+            return self._kept.collect()
         planned = frame.select("_port", "_payload")  # each select is planned by itself
         if self._known is not frame:
-            self._known, self._shuffles = frame, None
-            self._planned = planned if not self._each and self._computes_again(planned) else None
-        return planned
+            self._known = frame
+            self._kept = _KeptPlan(planned) if not self._each and self._computes_again(planned) else None
+            if self._kept is not None:
+                return self._kept.collect()
+        return [(row[0], bytes(row[1])) for row in planned.collect()]
 
-    def _emptied(self, planned: DataFrame) -> bool:
+    def _emptied(self, kept: _KeptPlan) -> bool:
         """Remove the files of the plan's shuffles on all machines, and return whether they are gone."""
-        if self._shuffles is None:
-            self._shuffles = list(_shuffles(planned._jdf.queryExecution().executedPlan()))  # noqa: SLF001
-        for shuffle in self._shuffles:
+        for shuffle in kept.shuffles:
             self._cleaner.doCleanupShuffle(shuffle, True)  # noqa: FBT003 - Scala's signature
-        return not any(self._tracker.containsShuffle(shuffle) for shuffle in self._shuffles)
+        return not any(self._tracker.containsShuffle(shuffle) for shuffle in kept.shuffles)
 
     def _computes_again(self, planned: DataFrame) -> bool:
         """Return whether each run of a frame's physical plan computes everything; Spark plans it here, and once.
@@ -72,6 +77,42 @@ class PhysicalPlans:
         if java.analyzed().containsPattern(current) or _OF_TODAY.search(whole):
             return False
         return _COMPUTE_AGAIN.issuperset(_OPERATOR.findall(java.executedPlan().toString().strip()))
+
+
+class _KeptPlan:
+    """A physical plan as one RDD, which each batch runs as a job.
+
+    `DataFrame.collect` gives Spark two closures whenever it runs a plan. To clean them, Spark reads the byte code of
+    its two largest classes: 7 ms of each batch, before its first task starts. `collectAsync` has a small closure.
+    """
+
+    def __init__(self, planned: DataFrame) -> None:
+        java: Any = planned._jdf  # noqa: SLF001 - no public way
+        self._plan = java.queryExecution().executedPlan()
+        self._pickled = java.javaToPython()
+
+    @cached_property
+    def shuffles(self) -> list[int]:
+        """The numbers of the plan's shuffles, which it has once it ran."""
+        return list(_shuffles(self._plan))
+
+    def collect(self) -> list[tuple[str, bytes]]:
+        """Run the plan; raises what `DataFrame.collect` would."""
+        try:
+            pickled = self._pickled.collectAsync().get()
+        except Py4JJavaError as why:
+            raise _of_the_job(why) from why
+        # By their numbers: at the end of an iterator Java raises, which costs more than all the rows.
+        rows = (row for number in range(pickled.size()) for row in _PICKLES.loads(pickled.get(number)))
+        return [(row[0], bytes(row[1])) for row in rows]
+
+
+def _of_the_job(why: Py4JJavaError) -> Exception:
+    """Return what ended a job, which its future has always wrapped, as pyspark raises it."""
+    cause: Any = why.java_exception.getCause()
+    raised: Any = convert_exception(cause)
+    said: Exception = Py4JJavaError(why.errmsg, cause) if isinstance(raised, UnknownException) else raised
+    return said
 
 
 def _shuffles(plan: Any) -> Iterator[int]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import MagicMock
 
+import pyarrow as pa
 import pytest
 from harness_jobs import ORDERS, flights_like, order
+from pushing import until
 
 from penstock import Job, seconds
 from penstock.errors import AccountingBroken, ComputeFailed
@@ -29,13 +34,15 @@ def test_a_plan_without_a_shuffle_is_made_once(spark: SparkSession, tmp_path: Pa
     orders.union(others).write("plain", MemorySink())
     orders.filter("length(user) = 1").write("out", MemorySink())
     with Harness(job, tmp_path / "checkpoints") as h:
-        engine = h._running().engine
+        engine, kept = h._running().engine, set()
         for n in range(5):
             several = [("a", n), ("bb", n)][: n % 3]
             shown = h.batch({"orders": [order(user, n, v) for user, v in several], "others": [order("c", n, n)]})
             assert sorted((row["user"], row["v"]) for row in shown["plain"]) == [*several, ("c", n)]
             assert [(row["user"], row["v"]) for row in shown["out"]] == several[:1]
-        assert engine._plans.of(engine.built.frame) is engine._plans.of(engine.built.frame)
+            kept.add(engine._plans._kept)
+        assert len(kept) == 1
+        assert None not in kept
 
 
 def test_a_plan_with_shuffles_is_made_once_and_its_shuffles_are_emptied(spark: SparkSession, tmp_path: Path) -> None:
@@ -44,11 +51,11 @@ def test_a_plan_with_shuffles_is_made_once_and_its_shuffles_are_emptied(spark: S
     with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
         engine = h._running().engine
         h.batch({"orders": [order("a", 1, 1)]})
-        kept = {engine._plans.of(engine.built.frame), engine._plans.of(engine.built.frame)}
+        kept = engine._plans._kept
         before = tracker.shuffleStatuses().size()
         for n in range(2, 7):
             h.batch({"orders": [order("a", n * 10, n), order("b", n * 10, n)]})
-        assert {engine._plans.of(engine.built.frame)} == kept
+        assert engine._plans._kept is kept
         assert tracker.shuffleStatuses().size() == before
         h.end()
         h.drain()
@@ -60,7 +67,7 @@ def test_rows_of_the_batch_before_are_never_taken_for_new_ones(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decision 208: should Spark ever keep the files of a shuffle, the batch stops, and commits nothing."""
-    monkeypatch.setattr(PhysicalPlans, "_emptied", lambda self, planned: True)
+    monkeypatch.setattr(PhysicalPlans, "_emptied", lambda self, kept: True)
     with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
         h.batch({"orders": [order("a", 1, 1)]})
         with pytest.raises(AccountingBroken, match="of run"):
@@ -80,7 +87,7 @@ def test_rows_that_several_forks_take_are_those_of_the_batch(
         for n in range(4):
             shown = h.batch({"orders": [order("a", n, n)]})
             assert [[row["v"] for row in shown[sink]] for sink in ("mapped", "out")] == [[n], [n]]
-        monkeypatch.setattr(PhysicalPlans, "_emptied", lambda self, planned: True)
+        monkeypatch.setattr(PhysicalPlans, "_emptied", lambda self, kept: True)
         with pytest.raises(ComputeFailed, match="another attempt"):
             h.batch({"orders": [order("a", 9, 9)]})
 
@@ -97,11 +104,52 @@ def test_the_time_of_spark_does_not_stand_still(spark: SparkSession, tmp_path: P
         assert first < second
 
 
+def _fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        raise ValueError("no such fruit")
+
+
+def test_what_ends_the_job_of_a_kept_plan_is_what_collect_raises(spark: SparkSession) -> None:
+    """F48: a future of Java wraps what ended a job; the error that names the user's line is made of what is inside."""
+    rows = spark.range(2).selectExpr("'p' AS _port", "CAST(id AS STRING) AS word")
+    python = rows.selectExpr("_port", "CAST(word AS BINARY) AS _payload").mapInArrow(
+        _fails, "_port string, _payload binary"
+    )
+    value = rows.selectExpr("_port", "CAST(CAST(1 / (length(word) - 1) AS STRING) AS BINARY) AS _payload")
+    for frame, inside in ((python, "no such fruit"), (value, "DIVIDE_BY_ZERO")):
+        plans = PhysicalPlans(spark, each=False)
+        with pytest.raises(Exception, match=inside) as of_plan:
+            plans.collect(frame)
+        assert plans._kept is not None
+        with pytest.raises(Exception, match=inside) as of_collect:
+            frame.collect()
+        assert of_plan.type is of_collect.type
+
+
+def test_a_cancelled_job_of_a_kept_plan_ends_with_sparks_words(spark: SparkSession) -> None:
+    """DESIGN 4: what cancels a batch reaches the job, and the driver hears of it."""
+    context = spark.sparkContext
+    frame = spark.range(1).selectExpr("'p' AS _port", "CAST('' AS BINARY) AS _payload")
+    sleeps = frame.mapInArrow(_sleeps, "_port string, _payload binary")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(PhysicalPlans(spark, each=False).collect, sleeps)
+        until(lambda: bool(context.statusTracker().getActiveJobsIds()))
+        context.cancelAllJobs()
+        with pytest.raises(Exception, match="cancelled"):
+            running.result()
+
+
+def _sleeps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    time.sleep(60)
+    return batches
+
+
 def test_shuffles_of_another_manager_are_not_used_again() -> None:
     """Decision 208: a remote shuffle service may refuse a shuffle that was removed, so each batch has its own."""
     spark, frame = MagicMock(), MagicMock()
     spark.sparkContext.getConf().get.return_value = "org.example.RemoteShuffleManager"
     plans = PhysicalPlans(spark, each=False)
     for _ in range(2):
-        plans.of(frame)
+        plans.collect(frame)
     assert frame.select.call_count == 2
