@@ -125,15 +125,25 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
     yield from (("receiver", _receiver(state)) for state in status.record.get("receivers") or ())
     if (made := status.record.get("data_checkpoint")) is not None:
         yield from _data_checkpoint(made)
-    if status.held:
-        noun = "batch" if len(status.held) == 1 else "batches"
-        yield "held", f"{noun} {', '.join(map(str, status.held))} (penstock held {status.job} list)"
+    yield from _held(status)
     if status.error is not None:
         code = f"{status.error['code']} " if status.error.get("code") else ""
         place = f" ({status.error['where']})" if status.error.get("where") else ""
         yield "last error", f"{code}{status.error['what']}{place}"
         if status.error.get("remedy"):
             yield "do", str(status.error["remedy"])
+
+
+def _held(status: JobStatus) -> Iterator[tuple[str, str]]:
+    if status.publishable:
+        yield "held", f"{_batches(status.publishable)} (penstock held {status.job} list)"
+    if status.undone:
+        numbers = _batches(status.undone)
+        yield "undone", f"{numbers}, held and undone by a restore (penstock held {status.job} discard N)"
+
+
+def _batches(numbers: tuple[int, ...]) -> str:
+    return f"{'batch' if len(numbers) == 1 else 'batches'} {', '.join(map(str, numbers))}"
 
 
 def _last_batch(last: BatchReport, ms: float | None) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
@@ -92,8 +92,7 @@ class Reading:
 
     `asked` says whether anybody ever asked anything of the stream. `history` are its kept records, and `kept` the kept
     batches, oldest first. `in_force` is the Commit that the job resumes from, `waits` what waits in the state of its
-    steps, and `published` the newest batch that each sink is known to show. `undone` are held batches that a
-    restore has rewound past.
+    steps, and `published` the newest batch that each sink is known to show.
     """
 
     job: str
@@ -110,7 +109,6 @@ class Reading:
     published: Mapping[str, int] = field(default_factory=dict)
     saves: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[str] = ()
-    undone: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,7 +182,6 @@ def _read(project: Project, job: str, *, clock: Clock, newest: int, history: boo
             published=recovered.known if recovered is not None else {},
             saves=recovered.saves.batches if recovered is not None else {},
             problems=[str(problem) for problem in recovered.problems] if recovered is not None else [],
-            undone=recovered.held.undone if recovered is not None else (),
         )
     )
 

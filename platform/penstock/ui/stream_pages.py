@@ -62,7 +62,7 @@ def listing_of(rows: Sequence[JobView | Broken], *, wanted: str, text: str) -> L
         counts={word: counts[word] for word in SHOWN.values() if counts[word]},
         rate=sum(view.rate or 0.0 for view in views),
         left=sum(view.rows_left or 0 for view in views),
-        held=sum(len(view.reading.status.held) for view in views),
+        held=sum(len(view.reading.status.publishable) for view in views),
         wanted=tone,
         text=text,
     )

@@ -87,3 +87,11 @@ def test_the_interval_of_data_checkpoints_is_not_called_that_of_batches() -> Non
         ("data checkpoint", "batch 26 at 1970-01-01 00:00:00Z"),
         ("data checkpoint", "every 416 s: as configured"),
     ]
+
+
+def test_what_a_restore_has_undone_waits_for_no_release() -> None:
+    """SEMANTICS 11.5: later batches have read its rows again, so it is told apart from what can be published."""
+    rows = dict(_status_rows(JobStatus(job="orders", state=JobState.STOPPED, held=(3, 4, 7), undone=(4,))))
+    assert rows["held"] == "batches 3, 7 (penstock held orders list)"
+    assert rows["undone"] == "batch 4, held and undone by a restore (penstock held orders discard N)"
+    assert "held" not in dict(_status_rows(JobStatus(job="orders", state=JobState.STOPPED, held=(4,), undone=(4,))))

@@ -109,6 +109,9 @@ def test_a_decision_on_a_held_batch_is_made_with_what_the_gate_found(tmp_path, u
     assert ("release?batch=1" in buttons(site)) != undone
     assert "discard?batch=1" in buttons(site)
     assert ("batch 1 undone by a restore" in site.text("/jobs/orders")) == undone
+    assert ("1 batch held by a gate" in site.text("/jobs/orders")) != undone
+    assert ("1 held batch undone by a restore" in site.text("/jobs/orders")) == undone
+    assert ("1 batch held" in site.text("/")) != undone  # what nobody can publish any more waits for nobody
     assert ("This triggers the DAG release_held_batch" in release) != undone
     assert "This triggers the DAG discard_held_batch" in discard
 

@@ -30,16 +30,9 @@ from penstock.state.manifest import ManifestRef as StateRef
 from penstock.time.clock import Clock
 
 __all__ = [
-    "JobState",
-    "JobStatus",
-    "KeptCheckpoint",
-    "StepState",
-    "StoredState",
-    "StoredStates",
-    "all_checkpoints",
-    "kept_checkpoints",
-    "read_status",
-]
+    "JobState", "JobStatus", "KeptCheckpoint", "StepState", "StoredState", "StoredStates", "all_checkpoints",
+    "kept_checkpoints", "read_status",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +133,8 @@ class JobStatus:
 
     `last` is the newest Commit; `goes_on_from` the batch whose state is in force, which a restore may have changed,
     and `watermarks` and `totals` are that one's. `record` is the newest status record of the last driver, if it wrote
-    one; `held` are undecided batches. `marks` say what holds each watermark back.
+    one; `held` are undecided batches, and `undone` those of them that a restore has rewound past. `marks` say what
+    holds each watermark back.
     """
 
     job: str
@@ -156,6 +150,7 @@ class JobStatus:
     next_batch: int = 0
     pending: bool = False
     held: tuple[int, ...] = ()
+    undone: tuple[int, ...] = ()
     moved_to: str | None = None
     error: Mapping[str, Any] | None = None
     load: LoadReport = field(default_factory=LoadReport)
@@ -167,6 +162,11 @@ class JobStatus:
         # One that was killed after a commit has noted those of the batch before.
         noted = self.record.get("last") or {}
         return self.record.get("ms") if self.last is not None and noted.get("batch") == self.last.batch else None
+
+    @property
+    def publishable(self) -> tuple[int, ...]:
+        """Return the held batches that a release can publish; those that a restore has undone can only be discarded."""
+        return tuple(batch for batch in self.held if batch not in self.undone)
 
     @property
     def left(self) -> dict[str, Any]:
@@ -205,6 +205,7 @@ class JobStatus:
             **self.load.to_json(),
             "heartbeat_age": self.heartbeat_age,
             "held": list(self.held),
+            "undone": list(self.undone),
             "moved_to": self.moved_to,
             "error": dict(self.error) if self.error is not None else None,
         }
@@ -299,6 +300,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         next_batch=recovered.next_batch,
         pending=recovered.pending is not None,
         held=tuple(sorted(held)),
+        undone=tuple(sorted(held & recovered.held.undone)),
         moved_to=view.last.to if isinstance(view.last, Moved) else None,
         error=error,
         load=load_report(recovered.kept),

@@ -186,6 +186,7 @@ def test_held_batches_and_a_restore_are_shown(place):
     place.owned.append(Restore(epoch=1, writer="w1", batch=0, source="batch", saved=None, partitions=None))
     status = place.status()
     assert (status.held, status.last.batch, status.goes_on_from, status.watermarks) == ((1,), 1, 0, {"w": 1})
+    assert (status.undone, status.publishable) == ((1,), ())
     assert [(p.report.batch, p.undone) for p in place.kept()] == [(0, False), (1, True)]
 
 
