@@ -27,6 +27,7 @@ _LEAST_SILENCE = 10_000_000
 """Microseconds; a heartbeat is due every two seconds, and its way through storage that others use may take some."""
 _SPARE = int(GRACE * 1_000_000) + 15_000_000
 """Microseconds beyond its deadline that a driver has to notice a stop and to leave Spark."""
+_NEXT = "the next driver starts, after this: "
 _NOBODY = DriverSlot(generation=0, at=0, foreign=True)
 _OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
 
@@ -285,7 +286,9 @@ def _launch(stream: Stream, holder: DriverSlot, host: str, now: int) -> Step:
     entered = generation if unused else stream.entered
     launches = stream.launches + 1
     begun = stream.having(generation=generation, driver=slot, until=None, launches=launches, entered=entered)
-    return Step(_phase(begun, Phase.SUBMITTING, stream.reason, now), Action.LAUNCH)
+    # The reason of a pause, left alone, reads as if that still went on.
+    reason = stream.reason if unused or stream.reason is None else f"{_NEXT}{stream.reason}"
+    return Step(_phase(begun, Phase.SUBMITTING, reason, now), Action.LAUNCH)
 
 
 def _delay(settings: Settings, streak: int) -> int:

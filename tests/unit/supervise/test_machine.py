@@ -119,6 +119,17 @@ def test_why_a_driver_was_killed_stays_the_reason() -> None:
     assert at(RUNNING, gone()).stream.reason == "the driver was killed, or ended without saying why"
 
 
+def test_a_stream_whose_next_driver_starts_says_so_and_why() -> None:
+    """Whoever reads SUBMITTING beside the reason of a BACKOFF or a PAUSED cannot tell that a driver starts."""
+    why = "the driver was killed, or ended without saying why"
+    failed = like(RUNNING, phase=Phase.BACKOFF, reason=why, driver=None)
+    assert at(failed, Seen()).stream.reason == f"the next driver starts, after this: {why}"
+    asked = like(failed, phase=Phase.SUBMITTING, reason="asked for by restart", launches=0)
+    assert at(asked, Seen()).stream.reason == "asked for by restart"
+    again = at(at(at(failed, Seen()).stream, gone()).stream, Seen(), 2 * T).stream
+    assert again.reason == f"the next driver starts, after this: {why}"
+
+
 def test_a_healthy_period_forgets_failures_and_makes_the_version_stable() -> None:
     """Not a moment before."""
     troubled = like(RUNNING, failures=(T - 5,), streak=2)
