@@ -78,17 +78,24 @@ class StartStream(RunsPenstock, StreamOperator):
             note=self.note or None,
             revives=True,
         )
-        self._check(command)
-        asked = self._ask(context, command)
+        asked = self._ask(context, self._checked(command))
+        if asked.outcome is CommandResult.STALE and command.generation is None and not asked.stream.wants_driver:
+            raise AirflowFailException(f"nothing was restarted: {asked.stream.newest_request}")
         return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
 
-    def _check(self, command: Command) -> None:
-        """Have a restart that ends a driver judged first; one that cannot work fails the task and ends nothing."""
+    def _checked(self, command: Command) -> Command:
+        """Have a restart that ends a driver judged first; one that cannot work fails the task and ends nothing.
+
+        What somebody asks for while it is judged is newer than it.
+        """
         with asking():
-            if not self._control().ends_driver(command):
-                return
+            control = self._control()
+            if not control.ends_driver(command):
+                return command
+            command = control.meant_now(command)
         self.log.info("checking the restart of %s before its driver is ended", self.job)
         self._penstock("restart", self.job, *start_words(command.start, command.options), "--check")
+        return command
 
 
 class RestartStream(StartStream, AskingOperator):
@@ -111,7 +118,7 @@ class RestartStream(StartStream, AskingOperator):
         if answer["outcome"] == CommandResult.STALE.value and generation is not None:
             raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
         if answer["outcome"] == CommandResult.STALE.value:
-            raise AirflowFailException(f"nothing was restarted: {_newer(self._control().newest())}")
+            raise AirflowFailException(f"nothing was restarted: {self._control().newest().newest_request}")
         return self.execute_complete(context, None, answer)
 
     def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:

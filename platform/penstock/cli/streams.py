@@ -265,6 +265,7 @@ def _request(
         here = project_at(project)
         control = stream_control(here, job)
         if check or control.ends_driver(command):
+            command = control.meant_now(command)
             _check(here, job, command)
         if check:
             tell({"job": job, "accepted": True}, f"{job}: the restart would be accepted", json=json)
@@ -310,6 +311,8 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
         case CommandResult.ALREADY:
             return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"
+        case CommandResult.STALE if command.generation is None:
+            return f"{job}: nothing was restarted, because {asked.stream.newest_request}"
         case CommandResult.STALE:
             return (
                 f"{job}: ignored, because generation {command.generation} is over; "

@@ -163,9 +163,11 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, CommandRes
 
 
 def _is_late(stream: Stream, command: Command) -> bool:
-    """Return whether a try that comes after others would end what somebody has asked for since."""
-    if command.generation is not None or command.meant_at is None or command.verb not in _ENDING or stream.is_over:
+    """Return whether a command that comes late would undo what somebody has asked for since."""
+    if command.generation is not None or command.meant_at is None or command.verb not in _ENDING:
         return False
+    if stream.is_over and stream.wish is Wish.RUN:
+        return False  # it came to its end by itself, and nobody wants that
     return stream.asked_at > command.meant_at and _run_of(stream.asked_by or "") != _run_of(command.id)
 
 

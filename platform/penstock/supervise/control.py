@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
@@ -99,6 +99,13 @@ class StreamControl:
             return False
         # A driver that was started by hand has no place in the record, and is ended by a restart as well.
         return stream.driver is not None or self._beats()
+
+    def meant_now(self, command: Command) -> Command:
+        """Return a command that undoes nothing which is asked for from now on, for one whose check takes long.
+
+        By the time of the newest request and not by the clock, because two machines' clocks may differ.
+        """
+        return replace(command, meant_at=self.newest().asked_at)
 
     def newest(self) -> Stream:
         """Return the stream's newest record."""

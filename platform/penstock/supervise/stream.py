@@ -194,6 +194,12 @@ class Stream(Record):
         return generation == self.first or begun <= generation <= self.generation
 
     @property
+    def newest_request(self) -> str:
+        """Return who has asked last for what, in words."""
+        verb = next((known.verb for known in reversed(self.answered) if known.id == self.asked_by), None)
+        return f"{self.asked_by} has asked for {verb or self.wish.value.lower()} since"
+
+    @property
     def restarts(self) -> int:
         """Return how many drivers were started after the first."""
         return max(0, self.launches - 1)

@@ -17,7 +17,8 @@ from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
 from penstock.supervise import control
-from penstock.supervise.stream import Phase, Stream, Wish
+from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.stream import DriverSlot, Phase, Stream, Wish
 
 control.PATIENCE = 0.2
 PROJECT = sys.argv[1]
@@ -63,6 +64,21 @@ for name, by in (("cli", "0a1b2c"), ("other dag", "restart_from_checkpoint/m/res
 for name, kind in (("stop", StopStream), ("drain", DrainStream), ("restart", RestartStream)):
     stale = kind(task_id="t", generation="2", **FACTS)
     said[f"stale {name}"] = [*tries(lambda: stale.execute({"ti": ti})), RECORDS.newest().wish.value, RECORDS.newest().first]
+def checked(kind, verb, options=None):
+    # A restart whose check takes long enough for somebody to ask for something else.
+    become(phase=Phase.RUNNING, wish=Wish.RUN, command="d/r0/deploy", driver=DriverSlot(generation=3, at=0))
+    class Slow(kind):
+        def _penstock(self, *words):
+            theirs = Command(verb=verb, id="stop_stream/m/stop")
+            RECORDS.update(lambda found: fold(found, theirs, 9))
+            if verb is not Verb.RESTART:
+                ended = Phase.STOPPED if verb is Verb.STOP else Phase.SUSPENDED
+                RECORDS.update(lambda found: (found.having(phase=ended, driver=None), None))
+    slow = Slow(task_id="t", **FACTS, **(options or {}))
+    return [*tries(lambda: slow.execute({"ti": ti})), RECORDS.newest().asked_by, RECORDS.newest().generation]
+for verb in (Verb.STOP, Verb.SUSPEND, Verb.RESTART):
+    said[f"overtaken by {verb.value}"] = checked(RestartStream, verb)
+said["deploy overtaken by stop"] = checked(StartStream, Verb.STOP, {"restart": True})
 nobody = StopStream(task_id="t", job="nope", project=PROJECT)
 said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
 
@@ -225,6 +241,17 @@ def test_a_task_starts_a_supervisor_where_the_configuration_says_so(outcomes):
     assert outcomes["autostart"][0] == "done"
     assert outcomes["autostart in vain"][0] == "for good"
     assert outcomes["begun"] == [[project, f"{project}/checkpoints"]] * 3
+
+
+def test_a_restart_begins_nothing_that_somebody_ended_during_its_check(outcomes):
+    """The check may take a minute: a stop, a suspend and a restart that come meanwhile are newer, and hold."""
+    for task, verb in (("", "stop"), ("", "suspend"), ("deploy ", "stop")):
+        outcome, why, asked_by, generation = outcomes[f"{task}overtaken by {verb}"]
+        assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 3)
+        assert why == f"nothing was restarted: stop_stream/m/stop has asked for {verb} since"
+    outcome, why, asked_by, generation = outcomes["overtaken by restart"]
+    assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 4)
+    assert why == "nothing was restarted: stop_stream/m/stop has asked for restart since"
 
 
 def test_a_task_whose_machine_has_no_control_root_says_so(outcomes):

@@ -14,8 +14,9 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
+from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.records import StreamRecords
-from penstock.supervise.stream import StartOptions
+from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Wish
 
 
 @pytest.fixture
@@ -121,6 +122,22 @@ def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
         )
     assert run(root, "restart", "orders")[0] == 0
     assert records.newest().options is None
+
+
+def test_a_restart_begins_nothing_that_was_stopped_during_its_check(root, monkeypatch):
+    """The check may take a minute, and what is asked for meanwhile is newer; the command says whose request it was."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    run(root, "start", "orders")
+    driver = DriverSlot(generation=1, at=0)
+    records.update(lambda stream: (stream.having(phase=Phase.RUNNING, driver=driver, asked_at=1), None))
+
+    def stopped(*_):
+        records.update(lambda stream: fold(stream, Command(verb=Verb.STOP, id="theirs"), 2))
+
+    monkeypatch.setattr("penstock.cli.streams._check", stopped)
+    said = "orders: nothing was restarted, because theirs has asked for stop since\n"
+    assert run(root, "restart", "orders")[:2] == (0, said)
+    assert (records.newest().wish, records.newest().generation) == (Wish.STOP, 1)
 
 
 def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):

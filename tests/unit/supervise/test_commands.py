@@ -264,6 +264,19 @@ def test_what_was_meant_before_the_stream_began_ends_it_not(verb: Verb) -> None:
         assert fold(begun.having(phase=Phase.FAILED), late, NOW + 5)[1] is CommandResult.DONE
 
 
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.SUSPEND, Verb.DRAIN])
+def test_what_was_meant_before_somebody_ended_the_stream_begins_it_not(verb: Verb) -> None:
+    """Though the stream has come to its end meanwhile: the newest request holds, as between two restarts."""
+    ended, _ = fold(RUNNING, Command(verb=verb, id="dag/run-2/t"), NOW)
+    phases = {Verb.STOP: Phase.STOPPED, Verb.SUSPEND: Phase.SUSPENDED, Verb.DRAIN: Phase.FINISHED}
+    for stream in (ended, ended.having(phase=phases[verb], driver=None)):
+        for late in (Verb.RESTART, Verb.DRAIN):
+            command = Command(verb=late, id="dag/run-1/t", meant_at=NOW - 1)
+            assert fold(stream, command, NOW + 5) == (stream, CommandResult.STALE)
+        again = Command(verb=Verb.RESTART, id="dag/run-1/t", meant_at=NOW)
+        assert fold(stream, again, NOW + 5)[1] is CommandResult.DONE
+
+
 def test_an_answered_id_that_does_not_revive_counts_once() -> None:
     """Also where the stream failed since."""
     begun, _ = fold(Stream(generation=5), ask(Verb.START), NOW)
