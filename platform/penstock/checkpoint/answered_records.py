@@ -62,7 +62,10 @@ class AnsweredRecords:
         """Return the newest records with their numbers, oldest first."""
         return self._records.recent(self._keep)
 
-    def newest_damaged(self) -> int:
-        """Return the number of the last record that cannot be read, and may be any answer before; -1 for none."""
-        seq = self._records.newest_damaged(self._keep)
-        return -1 if seq is None else seq
+    def damaged(self) -> list[int]:
+        """Return the numbers of the records that cannot be read, oldest first: each may be a request or an answer."""
+        return self._records.damaged(self._keep)
+
+    def place(self, seq: int) -> str:
+        """Return where the record of a number is, as people are shown it."""
+        return self._records.place(seq)

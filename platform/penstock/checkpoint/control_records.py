@@ -102,17 +102,22 @@ class Records:
         tail = self._records.find_tail()
         return self._readable(range(max(0, tail - most + 1), tail + 1))
 
-    def newest_damaged(self, most: int) -> int | None:
-        """Return the number of the last record among the newest `most` that is damaged, None where all can be read."""
+    def damaged(self, most: int) -> list[int]:
+        """Return the numbers of those among the newest `most` records that are damaged, oldest first."""
         tail = self._records.find_tail()
-        for seq in range(tail, max(-1, tail - most), -1):
+        numbers = []
+        for seq in range(max(0, tail - most + 1), tail + 1):
             try:
                 self._read(seq)
             except CheckpointCorrupt:
-                return seq
+                numbers.append(seq)
             except NotFound:
                 continue  # pruned
-        return None
+        return numbers
+
+    def place(self, seq: int) -> str:
+        """Return where the record of a number is, as people are shown it."""
+        return f"{self._store.root}/{self._records.path(seq)}"
 
     def _readable(self, numbers: Iterable[int]) -> list[NumberedRecord]:
         records = []

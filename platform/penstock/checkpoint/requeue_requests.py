@@ -2,11 +2,13 @@
 
 `<root>/_control/requeues/<job>/` has numbered records of two forms:
 
-- a request: `{"request": ID, "source": NAME, "from_batch": N or null, "by": WHO}`
+- a request: `{"request": ID, "source": NAME, "from_batch": N or null, "by": WHO}`, with `"unreadable": N` where records
+  up to number N cannot be read, and `penstock requeue` has named them
 - its answer, by the driver: `{"answer": ID, "batch": N or null, "rows": N}`, where `batch` is the last batch that took
   rows of it, or `{"answer": ID, "code": …, "what": …, "where": …}` for a request that cannot be carried out
 
 A request stays until it is answered, so it waits for a driver as long as need be. Two with one id are one request.
+One that cannot be read is named to everybody who looks, until somebody asks again (decision 139).
 Imports nothing that is slow to load.
 """
 
@@ -54,6 +56,7 @@ class RequeueRequests:
         self._records = AnsweredRecords(store, "requeues", job, keep=_KEEP)
         self._seen: int | None = None
         self._open: list[Requeue] = []
+        self._unreadable: list[str] = []
 
     def ask(self, source: str, *, from_batch: int | None, by: str, again: str | None = None) -> str:
         """Leave a request, and return its id; one that has the id `again` already is that request.
@@ -66,7 +69,9 @@ class RequeueRequests:
                 if (record.get("source"), record.get("from_batch")) != (source, from_batch):
                     raise RequeueRefused(f"request {name!r} has asked for {record.get('source')!r} already")
                 return name
-        self._records.request({"request": name, "source": source, "from_batch": from_batch, "by": by})
+        body: dict[str, Any] = {"request": name, "source": source, "from_batch": from_batch, "by": by}
+        told = self._numbers_unreadable()
+        self._records.request({**body, "unreadable": told[-1]} if told else body)
         return name
 
     def has(self, request: str) -> bool:
@@ -80,15 +85,33 @@ class RequeueRequests:
 
     def open(self) -> list[Requeue]:
         """Return the requests without an answer, oldest first; costs one look where nothing has changed."""
+        self._look()
+        return list(self._open)
+
+    def unreadable(self) -> list[str]:
+        """Return where the records are that cannot be read, and may be requests; costs one look where nothing changed.
+
+        None before a later request, because `penstock requeue` has named them.
+        """
+        self._look()
+        return list(self._unreadable)
+
+    def _look(self) -> None:
         tail = self._records.tail()
         if tail != self._seen:
-            records, damaged = self._records.recent(), self._records.newest_damaged()
+            records, damaged = self._records.recent(), max(self._records.damaged(), default=-1)
             answered = {record.body["answer"] for record in records if "answer" in record.body}
             read = (_request(record.body, record.seq, damaged) for record in reversed(records))
             asked = {known.id: known for known in read if known is not None}
             self._open = [known for known in reversed(asked.values()) if known.id not in answered]
+            self._unreadable = [self._records.place(seq) for seq in self._numbers_unreadable()]
             self._seen = tail
-        return list(self._open)
+
+    def _numbers_unreadable(self) -> list[int]:
+        records = self._records.recent()
+        senseless = [known.seq for known in records if "answer" not in known.body and _request(known.body) is None]
+        told = [known.body["unreadable"] for known in records if type(known.body.get("unreadable")) is int]
+        return sorted(seq for seq in (*self._records.damaged(), *senseless) if seq > max(told, default=-1))
 
     def reply(self, request: str, outcome: RequeueAnswer | PenstockError) -> None:
         """Answer a request, unless it was answered."""
@@ -98,7 +121,7 @@ class RequeueRequests:
             self._records.reply(request, {"batch": outcome.batch, "rows": outcome.rows})
 
 
-def _request(record: Mapping[str, Any], seq: int, damaged: int) -> Requeue | None:
+def _request(record: Mapping[str, Any], seq: int = 0, damaged: int = -1) -> Requeue | None:
     """Return the request in a record; None for a senseless record, which must not end a driver (F77).
 
     A record after it that is damaged may be its answer. To carry it out once more could send rows twice.

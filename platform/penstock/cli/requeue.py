@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,6 +68,10 @@ def requeue(
         requests = RequeueRequests(control_store(root), job)
         if command is None or not requests.has(command):  # what was asked before keeps its answer
             quarantine_sink(at.load(job).job.graph(), source)
+        for place in requests.unreadable():
+            print(
+                f"a request to requeue rows cannot be read, and is lost ({place}): repeat that as well", file=sys.stderr
+            )
         name = requests.ask(source, from_batch=from_batch, by=holder_name(), again=command)
         answer = _answered(requests, name) if wait else requests.answer(name)
         asked = {"job": job, "source": source, "command": name}
@@ -84,5 +89,7 @@ def _answered(requests: RequeueRequests, name: str) -> RequeueAnswer:
 
     clock = SystemClock()
     while (answer := requests.answer(name)) is None:
+        if not requests.has(name):
+            raise RequeueRefused(f"the record of request {name} can no longer be read: ask again")
         clock.sleep(_POLL)
     return answer

@@ -53,14 +53,26 @@ def status(
         if watermarks:
             _show_watermarks(settings, job, json=json)
             return
-        facts = read_status(settings, job, SystemClock())
+        facts, unreadable = read_status(settings, job, SystemClock()), _unreadable_requests(settings, job)
         if json:
-            write_json(facts.to_json())
+            write_json({**facts.to_json(), "unreadable_requests": unreadable})
             return
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for name, value in _status_rows(facts):
             table.add_row(Text(name, style="bold"), Text(value))
+        for place in unreadable:
+            said = f"a request to requeue rows cannot be read, and is lost ({place})"
+            again = f"ask again: penstock requeue {job} --source NAME"
+            table.add_row(Text("warning", style="bold"), Text(f"{said}; {again}"))
         show(table)
+
+
+def _unreadable_requests(settings: Settings, job: str) -> list[str]:
+    from penstock.checkpoint.requeue_requests import RequeueRequests
+    from penstock.checkpoint.roots import control_store, is_there
+
+    there = is_there(settings.root)
+    return RequeueRequests(control_store(settings.root, make=False), job).unreadable() if there else []
 
 
 def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:

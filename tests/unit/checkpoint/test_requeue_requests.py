@@ -60,6 +60,32 @@ def test_senseless_records_are_passed_over() -> None:
     ):
         Records(store, "requeues", "j").put(body)
     assert RequeueRequests(store, "j").open() == []
+    assert [place[-1] for place in RequeueRequests(store, "j").unreadable()] == ["0", "1", "2", "3"], "F77: named"
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("left", [0, 20])
+def test_a_damaged_request_is_named_until_somebody_asks_again(left: int) -> None:
+    """It was lost without a word; whoever asks has been told, so only damage since is named."""
+    store = MemoryStore()
+    requests = RequeueRequests(store, "j")
+
+    def damaged() -> str:
+        requests.ask("a", from_batch=0, by="me")
+        path = f"_control/requeues/j/{Records(store, 'requeues', 'j').tail():012d}"
+        data = store.read(path)
+        store.delete(path)
+        store.create(path, data[:left])
+        return f"{store.root}/{path}"
+
+    assert requests.unreadable() == []
+    first = damaged()
+    assert RequeueRequests(store, "j").unreadable() == [first]
+    requests = RequeueRequests(store, "j")
+    requests.ask("a", from_batch=0, by="me")
+    assert (requests.unreadable(), len(requests.open())) == ([], 1)
+    second = damaged()
+    assert RequeueRequests(store, "j").unreadable() == [second]
 
 
 @pytest.mark.fault("F13")

@@ -15,6 +15,8 @@ from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.requeue_requests import Requeue, RequeueAnswer, RequeueRequests
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
+from penstock.cli.requeue import _answered
+from penstock.errors import RequeueRefused
 
 UNWRITTEN = """
 from penstock import Job
@@ -62,6 +64,26 @@ def test_a_request_waits_for_the_driver_and_its_repetition_has_the_answer(pensto
     assert requests.open() == [Requeue(id="try/1", source="orders")]
     requests.reply("try/1", RequeueAnswer(rows=1_200, batch=3))
     assert run(*words, "--wait").stdout == "orders: 1,200 rows of orders were sent again: up to batch 3\n"
+
+
+@pytest.mark.fault("F13")
+def test_a_request_whose_file_was_emptied_is_named_by_status_and_by_the_next_request(penstock, root):
+    """Whoever waits for it is told as well, instead of waiting for ever."""
+    run, requests = penstock
+    assert run("orders", "--source", "orders", "--command", "a").exit_code == 0
+    file = root / "checkpoints" / "_control" / "requeues" / "orders" / "000000000000"
+    file.write_bytes(b"")
+    with pytest.raises(RequeueRefused, match="request a can no longer be read"):
+        _answered(requests, "a")
+
+    def status(*words: str) -> str:
+        return CliRunner().invoke(app, ["status", "orders", *words, "--project", str(root)]).stdout
+
+    assert f"a request to requeue rows cannot be read, and is lost ({file}); ask again" in " ".join(status().split())
+    assert json.loads(status("--json"))["unreadable_requests"] == [str(file)]
+    assert str(file) in run("orders", "--source", "orders", "--command", "a").stderr
+    assert json.loads(status("--json"))["unreadable_requests"] == []
+    assert requests.open() == [Requeue(id="a", source="orders")]
 
 
 def test_a_range_is_asked_for_again(penstock):

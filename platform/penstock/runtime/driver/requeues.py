@@ -60,6 +60,8 @@ class RequeueService(Listener):
     """The newest batch with a file here, of this driver or fixed by another; None once it is committed."""
     _looked: tuple[int, float] | None = None
     _answered: set[str] = field(default_factory=set)
+    _named: set[str] = field(default_factory=set)
+    """The requests that cannot be read, of which this driver has said so."""
 
     def plan(self, commit: Commit | None, batch: int) -> Mapping[str, Mapping[str, Any]]:
         """Return what batch `batch` sends again of each source, as its Offsets have it; nothing for most batches.
@@ -74,6 +76,7 @@ class RequeueService(Listener):
             return {}
         self._looked = (batch, now)
         try:
+            self._name_unreadable()
             planned = {
                 source.name: taken
                 for source in self.graph.sources
@@ -218,6 +221,12 @@ class RequeueService(Listener):
                 log.warning("requeue.not_answered", reason=str(why))
             else:
                 self._answered.add(mark.command)
+
+    def _name_unreadable(self) -> None:
+        for place in self.requests.unreadable():
+            if place not in self._named:
+                self._named.add(place)
+                log.warning("requeue.unreadable", path=place, do="ask again by penstock requeue JOB --source NAME")
 
     def _refuse(self, request: Requeue, why: str) -> None:
         log.warning("requeue.refused", source=request.source, reason=why)

@@ -14,6 +14,7 @@ from fake_engine import Witness, make_driver, run_to_end, windowed_job
 from fake_engine import World as TableWorld
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from penstock import Job, seconds
 from penstock.checkpoint.log.entries import Requeued, SourceProgress
@@ -129,6 +130,23 @@ def test_each_row_is_sent_once_whatever_is_cut_short(steps: list[tuple[int, str,
         assert sum(answer.rows for answer in answers if answer is not None) == place
         assert None not in answers
         assert world.folder.exists() is False or not (world.folder / "requeued").files()
+
+
+@pytest.mark.fault("F13")
+def test_a_driver_names_a_request_that_it_cannot_read_once(tmp_path: Path) -> None:
+    """With the file, and what to do; it carries out the others."""
+    world = World(tmp_path)
+    world.run(positions=[0, 1])
+    world.store.create("_control/requeues/j/000000000000", b"torn")
+    with capture_logs() as events:
+        for _ in range(2):
+            world.run()
+        world.requests.ask("rows", from_batch=None, by="t")
+        world.run()
+    named = [event for event in events if event["event"] == "requeue.unreadable"]
+    assert [event["path"] for event in named] == ["memory:/_control/requeues/j/000000000000"]
+    assert "ask again" in named[0]["do"]
+    assert world.sent == [0, 1]
 
 
 def test_more_rows_than_a_batch_takes_go_in_whole_batches_of_the_quarantine(tmp_path: Path) -> None:
