@@ -11,6 +11,7 @@ from checkpoint_samples import commit, offsets, own
 from fastapi import FastAPI
 
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.project import find_project
@@ -66,7 +67,9 @@ class Site:
 
     def batches(self, count: int, job: str = "orders", *, apart: int = 0, **more) -> None:
         self.store()
-        owned = own(Log(LocalStore(self.root / "checkpoints" / job)), holder="elsewhere:1:1")
+        log = Log(LocalStore(self.root / "checkpoints" / job))
+        open_or_create(log.store, now=0)
+        owned = own(log, holder="elsewhere:1:1")
         for batch in range(count):
             owned.append(offsets(batch, owned.epoch, owned.writer))
             facts = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import metadata_of_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import RootMissing
@@ -35,8 +36,12 @@ def is_there(root: CheckpointFolder) -> bool:
     return True
 
 
-def job_log(folder: CheckpointFolder) -> Log | None:
-    """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing."""
+def job_log(folder: CheckpointFolder, *, identified: bool = True) -> Log | None:
+    """Return the log of a job's checkpoint, None where there is no checkpoint; makes nothing.
+
+    Raises `MetadataMissing` and `CheckpointCorrupt` for a log whose checkpoint has lost its uuid (F17): by the uuid
+    others know what became of its batches. Who needs the log alone asks for it without `identified`.
+    """
     if (folder / "log").is_missing():
         return None
     try:
@@ -44,7 +49,11 @@ def job_log(folder: CheckpointFolder) -> Log | None:
     except RootMissing:
         return None
     # The first slot is never purged. Where it has been removed, the others still tell of a job.
-    return log if log.slots.exists(0) or log.slots.listed() else None
+    if not (log.slots.exists(0) or log.slots.listed()):
+        return None
+    if identified:
+        metadata_of_log(log.store)
+    return log
 
 
 def reports_folder(root: CheckpointFolder, job: str) -> Path:

@@ -76,7 +76,7 @@ def _verified(folder: CheckpointFolder) -> Verified | None:
     from penstock.runtime.inspect.fsck import Finding, Verified, verify
 
     try:
-        return None if (log := job_log(folder)) is None else verify(log, folder)
+        return None if (log := job_log(folder, identified=False)) is None else verify(log, folder)
     except StorageUnavailable:
         raise  # nothing is known of the files, which may be whole
     except CheckpointError as why:  # there is no way to go on in this log, so nothing of it is shown

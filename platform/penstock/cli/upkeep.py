@@ -43,7 +43,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     with outcome(debug=debug):
         settings = project_at(project).settings(job)
         root = settings.root
-        log = job_log(root / job)
+        log = job_log(root / job, identified=False)  # which is verified
         verified, swept = None, sweep_reports(root, job)
         if log is not None:
             with (root / job).uncached() as folder:

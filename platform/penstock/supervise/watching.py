@@ -152,7 +152,7 @@ class Watch:
         )
 
     def _holder(self, job: str) -> DriverSlot:
-        log = job_log(self.root / job)
+        log = job_log(self.root / job, identified=False)  # its driver says what is wrong
         if log is None:
             return Seen().holder
         view = survey(log)

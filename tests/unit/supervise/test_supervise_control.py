@@ -6,6 +6,7 @@ import pytest
 from checkpoint_samples import own, purge, run_batch
 
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotRestore, CommandRefused, RootMissing, StreamFailed, SupervisorAbsent
@@ -84,6 +85,7 @@ def begin(control, id_="a", **more):
 def checkpoint(control, batches, floor=0):
     """Let the job have a checkpoint of so many batches, those from the floor on kept."""
     log = Log(LocalStore(control.root / control.job))
+    open_or_create(log.store, now=0)
     owned = own(log)
     for batch in range(batches):
         run_batch(owned, batch, floor=min(batch, floor))

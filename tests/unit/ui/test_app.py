@@ -102,7 +102,8 @@ def test_the_page_of_a_job_says_it_all(full):
 def test_the_page_of_a_job_lists_open_windows_and_rows_that_wait(site, tmp_path, monkeypatch):
     """Issue 20.8: the largest windows of a step, what a join holds, and of a step that cannot be read why."""
     folder = site.root / "checkpoints" / "orders" / "state"
-    folder.mkdir(parents=True)
+    site.batches(0)
+    folder.mkdir()
     plan, window = AggregatePlan.build({"n": agg.count()}, {"n": None}), TimeWindow(size=60 * SECOND, every=60 * SECOND)
     windows = SliceDisk(WindowStep(window=window, plan=plan, keys=pa.schema([("k", pa.int64())])), LocalFolder(folder))
     windows.batch([slices_of(windows.work, [NOW, NOW + SECOND, NOW + 90 * SECOND])], late=0, close=0)

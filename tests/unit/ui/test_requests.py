@@ -14,6 +14,7 @@ from ui_site import NOW, Site
 
 from penstock.checkpoint.log.entries import SourceProgress, StagedFile
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 from penstock.quality.held.decision_records import Decision, HeldRecords
@@ -90,7 +91,9 @@ def test_a_decision_on_a_held_batch_is_made_with_what_the_gate_found(tmp_path, u
     """Its Commit stays as long as nobody has decided, however many batches came since and whatever is restored."""
     site = Site(make_project(tmp_path / "project", rows=10))
     site.store()
-    log = own(Log(LocalStore(site.root / "checkpoints" / "orders")))
+    checkpoint = LocalStore(site.root / "checkpoints" / "orders")
+    open_or_create(checkpoint, now=0)
+    log = own(Log(checkpoint))
     passed = JUDGED | {"unit": 120_000_000, "action": "publish", "status": "passed", "rows": 77}
     for batch in range(4):
         log.append(offsets(batch, log.epoch, log.writer))

@@ -32,10 +32,10 @@ STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
 def site(tmp_path):
     """Six batches; each has read 1,234 rows and put five into a table."""
     filled = Site(make_project(tmp_path / "project", rows=10))
+    filled.batches(6, staged={"totals": [FILE]}, state=STATE)
     manifest = filled.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
-    filled.batches(6, staged={"totals": [FILE]}, state=STATE)
     return filled
 
 

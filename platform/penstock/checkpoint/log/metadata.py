@@ -44,13 +44,10 @@ def open_or_create(store: CheckpointStore, *, now: int, parent: str | None = Non
     with suppress(NotFound):
         return read_metadata(store)
     if _has_log(store):
-        # Looked for again, because another driver may have made both since.
-        with suppress(NotFound):
-            return read_metadata(store)
-        raise MetadataMissing("a log without its metadata", where=f"{store.root}/{PATH}", path=PATH)
+        return metadata_of_log(store)  # looked for again, because another driver may have made both since
     fresh = Metadata(uuid=str(uuid.uuid4()), format=fileformat.FORMAT_VERSION, created=now, parent=parent)
     data = fileformat.encode(_KIND, fresh.model_dump(mode="json"))
-    return _parse(create_or_read(store, PATH, data))
+    return _parse(create_or_read(store, PATH, data), f"{store.root}/{PATH}")
 
 
 def refuse_part(store: CheckpointStore) -> None:
@@ -70,7 +67,18 @@ def _has_log(store: CheckpointStore) -> bool:
 
 def read_metadata(store: CheckpointStore) -> Metadata:
     """Return the metadata; raises `NotFound`, `CheckpointCorrupt` or `FormatTooNew`."""
-    return _parse(store.read(PATH))
+    return _parse(store.read(PATH), f"{store.root}/{PATH}")
+
+
+def metadata_of_log(store: CheckpointStore) -> Metadata:
+    """Return the metadata of a store that holds a log.
+
+    Raises `MetadataMissing` where there is none (F17), `CheckpointCorrupt` and `FormatTooNew`.
+    """
+    try:
+        return read_metadata(store)
+    except NotFound as why:
+        raise MetadataMissing("a log without its metadata", where=f"{store.root}/{PATH}", path=PATH) from why
 
 
 def uuid_of(root: CheckpointStore, job: str) -> str | None:
@@ -79,14 +87,14 @@ def uuid_of(root: CheckpointStore, job: str) -> str | None:
     Raises `CheckpointCorrupt` and `FormatTooNew`.
     """
     try:
-        return _parse(root.read(f"{job}/{PATH}")).uuid
+        return _parse(root.read(f"{job}/{PATH}"), f"{root.root}/{job}/{PATH}").uuid
     except NotFound:
         return None
 
 
-def _parse(data: bytes) -> Metadata:
-    _, body = fileformat.decode(data, kind=_KIND, path=PATH)
+def _parse(data: bytes, path: str) -> Metadata:
+    _, body = fileformat.decode(data, kind=_KIND, path=path)
     try:
         return Metadata.model_validate(body)
     except ValueError as error:
-        raise corrupt(PATH, "not the fields of metadata") from error
+        raise corrupt(path, "not the fields of metadata") from error

@@ -62,7 +62,7 @@ def recorded_tables(folder: CheckpointFolder) -> RecordedTables:
     A log that cannot be read is no error here: a start reads it again, and reports what is wrong with it.
     """
     with suppress(PenstockError):
-        log = job_log(folder)
+        log = job_log(folder, identified=False)
         if log is not None:
             recovered = recover(log, Damage.LIST)
             return RecordedTables(

@@ -53,7 +53,7 @@ def partition_chooser(
     @cache
     def recorded() -> Mapping[str, int]:
         with suppress(PenstockError):
-            log = job_log(folder)
+            log = job_log(folder, identified=False)
             if log is not None:
                 recovered = recover(log, Damage.LIST)
                 # Where the newest entries are lost, a restore goes on from one of the others.

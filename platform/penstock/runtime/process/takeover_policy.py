@@ -115,7 +115,7 @@ class HolderWatch:
     @cached_property
     def _log(self) -> Log:
         """A log that is kept searches for its tail from where it was."""
-        log = job_log(self.folder)
+        log = job_log(self.folder, identified=False)
         if log is None:  # whoever watches has seen it
             raise StorageUnavailable("the checkpoint is gone", where=str(self.folder), path=str(self.folder))
         return log

@@ -167,7 +167,7 @@ class _Fate(Enum):
 def _fate(arrival: Arrival) -> _Fate:
     """Return what became of a move; raises MoveUnfinished where its source is out of sight."""
     source = LocalFolder(arrival.source)
-    log = job_log(source)
+    log = job_log(source, identified=False)
     if log is None:
         raise MoveUnfinished("the checkpoint that was moved here cannot be seen from this machine", where=str(source))
     view = survey(log)

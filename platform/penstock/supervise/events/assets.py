@@ -148,7 +148,7 @@ def _events_of_release(job: str, batch: int, ruling: HeldDecision | None) -> Ite
 
 def _published_to(folder: CheckpointFolder, store: CheckpointStore, job: str) -> int:
     """Return the newest batch that every sink is known to show, -1 for none."""
-    log = job_log(folder)
+    log = job_log(folder, identified=False)
     if log is None:
         return -1
     view = survey(log)
@@ -169,7 +169,7 @@ def _stretches(folder: CheckpointFolder, after: int, newest: int) -> list[tuple[
 
     A restore begins a stretch: its windows follow those of a batch long before. What was purged is not there.
     """
-    log = job_log(folder)
+    log = job_log(folder, identified=False)
     assert log is not None
     stretches: list[tuple[Commit | None, list[Commit]]] = []
     back: list[Commit] = []

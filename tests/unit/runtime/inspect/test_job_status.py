@@ -13,6 +13,7 @@ from project_samples import make_project
 
 from penstock.checkpoint.log.entries import ManifestRef, Release, Restore, Save, StagedFile
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.config.settings import load_settings
 from penstock.runtime.inspect.job_status import JobState, kept_checkpoints, read_status
@@ -36,6 +37,7 @@ class Place:
 
     def begin(self, holder: str = ELSEWHERE, writer: str = "w1") -> None:
         self.log = Log(LocalStore(self.root / "orders"))
+        open_or_create(self.log.store, now=0)
         self.owned = own(self.log, writer, holder=holder)
 
     def batch(self, batch: int, **other) -> None:

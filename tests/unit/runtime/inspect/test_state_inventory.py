@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from penstock.checkpoint.log.entries import Commit, ManifestRef, Save
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 from penstock.runtime.inspect.job_status import StepState, StoredStates
@@ -91,7 +92,9 @@ def test_the_list_has_kept_and_saved_checkpoints(tmp_path: Path, monkeypatch: py
     folder = project / "checkpoints" / "orders"
     folder.mkdir(parents=True, mode=0o700)
     (project / "checkpoints").chmod(0o700)
-    owned = own(Log(LocalStore(folder)))
+    store = LocalStore(folder)
+    open_or_create(store, now=0)
+    owned = own(Log(store))
     owned.append(offsets(0))
     first = owned.append(with_state(folder, 0))
     owned.append(Save(epoch=1, writer="w1", name="first", commit=first))

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from penstock import Job
 from penstock.checkpoint.log.entries import Place, Restore, StagedFile
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import CannotRestore, FormerCheckpoint
 from penstock.quality.held.decision_records import Decision, HeldRecords
@@ -53,6 +54,7 @@ def folder(tmp_path):
     """The checkpoint of a job with batches 0 to 3, the third of which was held, and left."""
     (tmp_path / "job").mkdir(mode=0o700)
     log = Log(LocalStore(tmp_path / "job"))
+    open_or_create(log.store, now=0)
     owned = own(log)
     for batch in range(4):
         owned.append(offsets(batch))
@@ -79,6 +81,7 @@ def test_a_command_that_begins_with_nothing_leaves_a_restore_also_in_a_new_check
     assert looked(tmp_path / "job", EMPTY)[0] == EMPTY
     assert looked(tmp_path / "job", EMPTY, command=None)[0] == LAST
     log = Log(LocalStore(tmp_path / "job"))
+    open_or_create(log.store, now=0)
     owned = own(log, command="a")
     fields = {"batch": None, "source": "empty", "saved": None, "partitions": None}
     owned.append(Restore(epoch=owned.epoch, writer=owned.writer, command="a", **fields))
