@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # workers stage files and import no models of the log
 COLUMNS = "columns"
 """In `StagedFile.stats`: the columns of the rows as an IPC schema by Base64, where the file does not have them all."""
 
-__all__ = ["read_staged", "schema_of", "stage_bytes", "stage_table", "verify_staged"]
+__all__ = ["encoded", "facts_of", "read_staged", "schema_of", "stage_bytes", "stage_table", "verify_staged"]
 
 
 def stage_table(table: pa.Table, folder: CheckpointFolder, name: str) -> dict[str, Any]:
@@ -31,14 +31,24 @@ def stage_table(table: pa.Table, folder: CheckpointFolder, name: str) -> dict[st
     Raises StorageFull, StorageDenied, RootUnsafe or StorageUnavailable; no partial file keeps the name, and a file that
     has it is left.
     """
-    buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="snappy")
-    return stage_bytes(memoryview(buffer.getvalue()), folder, name, rows=table.num_rows)
+    return stage_bytes(encoded(table), folder, name, rows=table.num_rows)
 
 
 def stage_bytes(data: memoryview, folder: CheckpointFolder, name: str, *, rows: int) -> dict[str, Any]:
     """Write a file of so many rows, as `stage_table` does."""
     (folder / name).stage(data)
+    return facts_of(data, name, rows=rows)
+
+
+def encoded(table: pa.Table) -> memoryview:
+    """Return the file of a table."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="snappy")
+    return memoryview(buffer.getvalue())
+
+
+def facts_of(data: memoryview, name: str, *, rows: int) -> dict[str, Any]:
+    """Return the facts of a staged file that has these bytes and so many rows."""
     return {"path": name, "size": len(data), "rows": rows, "checksum": hashlib.sha256(data).hexdigest()}
 
 

@@ -117,7 +117,7 @@ def ingest_task(specs: tuple[RouteSpec, ...], emitter: Emitter) -> TaskFunction:
     def run(batches: Batches) -> Batches:
         files, partition = task_files(emitter)
         routed = (route(spec.of_branch(table), spec, files) for table in cut(batches) for spec in specs)
-        yield from emitter.emit(chain([ran(files.facts.run)], chain.from_iterable(routed)), partition)
+        yield from _with(files, emitter.emit(chain([ran(files.facts.run)], chain.from_iterable(routed)), partition))
 
     return run
 
@@ -130,7 +130,7 @@ def hop_task(spec: RouteSpec, emitter: Emitter) -> TaskFunction:
         carriers, rows = split_carriers(batches)
         yield from emitter.forward(carriers)
         items = (item for table in cut(rows) for item in route(table, spec, files))
-        yield from emitter.emit(chain([ran(files.facts.run)], items), partition)
+        yield from _with(files, emitter.emit(chain([ran(files.facts.run)], items), partition))
 
     return run
 
@@ -144,9 +144,15 @@ def state_task(specs: tuple[StateSpec, ...], emitter: Emitter) -> TaskFunction:
         carriers, _ = split_carriers(batches)
         mine, others = run_state(carriers, specs, partition, files)
         yield from emitter.forward(others)
-        yield from emitter.emit(chain([ran(files.facts.run)], mine), partition)
+        yield from _with(files, emitter.emit(chain([ran(files.facts.run)], mine), partition))
 
     return run
+
+
+def _with(files: TaskFiles, batches: Batches) -> Batches:
+    """Yield what a task sends on, and end when its files are durable: before, nobody takes it for done."""
+    yield from batches
+    files.settle()
 
 
 def task_files(emitter: Emitter) -> tuple[TaskFiles, int]:

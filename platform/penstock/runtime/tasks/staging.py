@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.runtime.tasks.batch_context import BatchContext
 from penstock.runtime.tasks.transport import Item, receipt
 from penstock.sinks.base import TaskForm
 from penstock.sinks.files.task_form import WrittenPart, files_of
-from penstock.sinks.staged_files import stage_bytes, stage_table
+from penstock.sinks.staged_files import encoded, facts_of
 from penstock.time.arrival import ARRIVAL
 
 __all__ = ["Outlet", "TaskFiles", "emit_to", "refuse_lacking"]
@@ -44,10 +46,16 @@ class Outlet:
         return bool(self.ordered or self.lanes)
 
 
+_writer = ThreadPoolExecutor(1, thread_name_prefix="staging")
+"""Its thread starts with the first file, so that workers may be forked before."""
+
+
 class TaskFiles:
     """Name the files of one task: batch, epoch, the run's random id, the task's attempt id, and a number (F04).
 
     `stage` tells apart the Python stages, and the branches of one, that Spark runs in the same task.
+    A file is written while the task computes on, because the disk takes milliseconds to make it durable. At most one
+    waits in memory. The task ends with `settle`.
     """
 
     def __init__(self, facts: BatchContext, attempt: int, stage: str) -> None:
@@ -55,6 +63,13 @@ class TaskFiles:
         self.attempt = attempt
         self._stage = stage
         self._numbers = itertools.count()
+        self._writing: Future[None] | None = None
+
+    def settle(self) -> None:
+        """Return when all files are durable; raises StorageFull and its kin, as `CheckpointFolder.stage` does."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def stage(
         self,
@@ -66,7 +81,7 @@ class TaskFiles:
         unit: int | None = None,
         check: str | None = None,
     ) -> Iterator[Item]:
-        """Write the rows for each sink and yield the receipts; no rows, no file.
+        """Have rows written for each sink and yield the receipts of files, for which `settle` waits; no rows, no file.
 
         Args:
             table: The rows, with ARRIVAL where there are `ordered` sinks.
@@ -91,10 +106,15 @@ class TaskFiles:
         for part in (rows,) if form is None else files_of(TaskForm(**form), rows):
             name = f"{prefix}-{next(self._numbers)}"
             if isinstance(part, WrittenPart):
-                file = stage_bytes(part.data, folder, f"{name}.{part.suffix}", rows=part.rows)
+                file = self._write(part.data, folder, f"{name}.{part.suffix}", part.rows)
                 yield {**file, "stats": dict(part.stats)}
             else:
-                yield stage_table(part, folder, f"{name}.parquet")
+                yield self._write(encoded(part), folder, f"{name}.parquet", part.num_rows)
+
+    def _write(self, data: memoryview, folder: CheckpointFolder, name: str, rows: int) -> dict[str, Any]:
+        self.settle()
+        self._writing = _writer.submit((folder / name).stage, data)
+        return facts_of(data, name, rows=rows)
 
 
 def refuse_lacking(rows: pa.Table, outlet: Outlet, step: str, name: str) -> None:

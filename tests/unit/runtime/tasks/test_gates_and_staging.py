@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.errors import StorageFull
 from penstock.operators.protocol import TIME
 from penstock.quality.compile import compile_suite
 from penstock.quality.measure import Partial
 from penstock.quality.suite import load_suite
+from penstock.runtime.tasks.functions import _with
 from penstock.runtime.tasks.gates import UNIT, _stage_apart, stage_checked
 from penstock.runtime.tasks.specs import SinkLeafSpec
 from penstock.runtime.tasks.staging import Outlet, TaskFiles
@@ -50,7 +57,9 @@ def staged(masks: list[int], folder: Path, *, apart: bool, written: bool = False
     )
     n = len(masks)
     rows = pa.table({"v": pa.array(range(n)), UNIT: pa.array([100 + i for i in range(n)])})
-    items = list(_stage_apart(rows, np.array(masks, np.int64), leaf, TaskFiles(facts, 1, "0b0")))
+    files = TaskFiles(facts, 1, "0b0")
+    items = list(_stage_apart(rows, np.array(masks, np.int64), leaf, files))
+    files.settle()
     bodies = [json.loads(item.body) for item in items]
     for body in bodies:
         body["v"] = pq.read_table(folder / body["sink"] / body["file"]["path"])["v"].to_pylist()
@@ -131,7 +140,9 @@ def test_what_is_taken_back_is_not_judged(
             hidden: pa.array([1, 0, 1], pa.int8()),
         }
     )
-    measured, *staged = [json.loads(item.body) for item in stage_checked(rows, leaf, TaskFiles(facts, 1, "0b0"))]
+    files_of_task = TaskFiles(facts, 1, "0b0")
+    measured, *staged = [json.loads(item.body) for item in stage_checked(rows, leaf, files_of_task)]
+    files_of_task.settle()
     assert measured["rows"] == 3
     assert [
         (unit[UNIT], verdict.rows) for unit, verdict in gate.decide_units([Partial.from_json(measured["partial"])])
@@ -142,3 +153,50 @@ def test_what_is_taken_back_is_not_judged(
     written = [(body["sink"], pq.read_table(tmp_path / body["file"]["path"])["v"].to_pylist()) for body in staged]
     assert written == files
     assert (staged[0]["file"]["fails"], staged[0]["file"]["unit"]) == ([], None)
+
+
+def _staging(folder: Path, sinks: Sequence[str]) -> TaskFiles:
+    facts = SimpleNamespace(batch=7, epoch=1, run="ab", staging={sink: str(folder / sink) for sink in sinks}, forms={})
+    return TaskFiles(facts, 1, "0b0")  # type: ignore[arg-type]
+
+
+def test_a_task_computes_on_while_a_file_is_written_and_keeps_one_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DESIGN 4: the task ends when all its files are durable, and not before."""
+    goes, began, sync = threading.Event(), threading.Event(), os.fsync
+
+    def waits(descriptor: int) -> None:
+        began.set()
+        assert goes.wait(60)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", waits)
+    files = _staging(tmp_path, ("one", "two"))
+    staged = files.stage(pa.table({"k": [1]}), ("one", "two"))
+    assert json.loads(next(staged).body)["sink"] == "one", "while the disk is busy"
+    assert began.wait(60)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(lambda: [json.loads(item.body)["sink"] for item in staged])
+        assert not wait([second], 0.1).done, "the second file waits for the first"
+        goes.set()
+        assert second.result() == ["two"]
+    assert list(_with(files, iter(()))) == []
+    assert {path.parent.name for path in tmp_path.rglob("*.parquet")} == {"one", "two"}
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("sinks", [("out",), ("out", "other")], ids=["at its end", "at the next file"])
+def test_a_task_whose_file_cannot_be_written_does_not_end_well(
+    sinks: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DESIGN 4: a receipt of a file that is not there reaches no Commit."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    files = _staging(tmp_path, sinks)
+    with pytest.raises(StorageFull, match=r"out/.*\.parquet"):
+        for _ in _with(files, (pa.record_batch({"k": [1]}) for _ in files.stage(pa.table({"k": [1]}), sinks))):
+            pass

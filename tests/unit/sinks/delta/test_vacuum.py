@@ -115,6 +115,7 @@ def test_the_name_of_what_tasks_stage_is_known(tmp_path: Path) -> None:
     facts = SimpleNamespace(batch=4, epoch=2, run=uuid4().hex[:12], staging={"out": str(tmp_path)}, forms={})
     files = TaskFiles(facts, 17, "1b0")  # type: ignore[arg-type]
     assert len(list(files.stage(pa.table({"k": [1]}), ("out",)))) == 1
+    files.settle()
     (name,) = (file.name for file in tmp_path.iterdir())
     assert module._STAGED.fullmatch(name)
 
