@@ -144,7 +144,7 @@ class _OpenFile:
     """A mapped file and its sections by offset."""
 
     def __init__(self, path: CheckpointFolder, size: int) -> None:
-        self._path = path
+        self.path = path
         self.mapped = path.map(size)
         self._sections: dict[Piece, Section] = {}
 
@@ -152,12 +152,12 @@ class _OpenFile:
         section = self._sections.get(piece)
         if section is None:
             if piece.offset + piece.size > self.mapped.data.size:
-                raise corrupt(self._path, f"a section ends at byte {piece.offset + piece.size}, after the file")
+                raise corrupt(self.path, f"a section ends at byte {piece.offset + piece.size}, after the file")
 
             def bring(offset: int, size: int) -> bool:
                 return self.mapped.bring(piece.offset + offset, size)
 
-            section = Section(self._path, self.mapped.data.slice(piece.offset, piece.size), piece, bring)
+            section = Section(self.path, self.mapped.data.slice(piece.offset, piece.size), piece, bring)
             self._sections[piece] = section
         return section
 
@@ -173,11 +173,10 @@ def open_section(folder: CheckpointFolder, piece: Piece, size: int) -> Section:
 
     Raises `StateMissing`, and `CheckpointCorrupt` for what is not as it was written.
     """
-    path = folder / piece.file
     with _lock:
         known = _open.get(folder, {}).get(piece.file)
-    if known is None or known.mapped.signature != path.signature():
-        known = _OpenFile(path, size)
+    if known is None or known.mapped.signature != known.path.signature():
+        known = _OpenFile(folder / piece.file, size)
         with _lock:
             files = _open.setdefault(folder, {})
             _count(piece.file not in files)

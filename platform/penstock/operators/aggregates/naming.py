@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from penstock.graph.aggregates import AggregateKind
 from penstock.operators.aggregates.cells import ORDER
@@ -88,6 +89,7 @@ def plain_sql(expression: str) -> str:
     return "".join(tokens)
 
 
+@lru_cache(4_096)  # each task of each batch asks for the same few
 def partial_name(part: str, expression: str) -> str:
     """Return the column of a partial."""
     plain = plain_sql(expression)
