@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from penstock.errors import (
     SinkSchemaMismatch,
     SinkValueRefused,
 )
+from penstock.sinks.delta.log_entry import LOG
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -47,6 +48,7 @@ _ASKS_FOR_MORE = (_CHECK, "delta.columnMapping.mode", "delta.enableChangeDataFee
 _LONGEST = 300
 """Characters of a row in an error."""
 _FORGETS = "delta.setTransactionRetentionDuration"
+_ENTRY = re.compile(r"\d{20}\.json")
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
 _DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
@@ -139,29 +141,45 @@ def has_delta(spark: Any) -> bool:
 
 
 def load(path: Path) -> DeltaTable | None:
-    """Return the table at a path, None where there is none; raises SinkRefused where its newest entry was emptied."""
+    """Return the table at a path, None where there is none; raises SinkRefused where an entry of its log is damaged."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
     with named_errors(path):
         if not DeltaTable.is_deltatable(str(path)):
             return None
-        table = DeltaTable(str(path))
-        _refuse_emptied(path / "_delta_log", table.version(), where=str(path))
+        try:
+            table = DeltaTable(str(path))
+        except DeltaError:
+            _refuse_damaged(path, lambda entry: _is_torn(entry.read_bytes()))  # which no later start finds mended
+            raise
+        _refuse_damaged(path, lambda entry: not entry.stat().st_size)
         return table
 
 
-def _refuse_emptied(log: Path, version: int, *, where: str) -> None:
-    """Raise SinkRefused for an empty newest entry beside the summary that Spark has made of it.
+def _refuse_damaged(path: Path, is_damaged: Callable[[Path], bool]) -> None:
+    """Raise SinkRefused for a damaged entry that readers of the newest version need: those after the last checkpoint.
 
-    delta-rs reads in the summary which batches the table has, and in the empty entry that it has no rows of the last.
+    To delta-rs an empty entry is a version without changes, so the rows of its batch would be missing in silence.
     """
-    entry, summary = log / f"{version:020d}.json", log / f"{version:020d}.crc"
-    if summary.is_file() and entry.is_file() and not entry.stat().st_size:
-        raise SinkRefused(
-            f"{entry.name} of the table's log is empty. Put it back from a copy, or remove {summary.name}: "
-            "the next start then finds what the table lacks",
-            where=where,
-        )
+    names = {entry.name: entry for entry in (path / LOG).iterdir()}
+    since = max((name.partition(".")[0] for name in names if ".checkpoint." in name), default="")
+    for name in sorted(names):
+        with suppress(FileNotFoundError):  # cleaned since it was listed
+            if _ENTRY.fullmatch(name) and name.partition(".")[0] > since and is_damaged(names[name]):
+                raise SinkRefused(
+                    f"{name} of the table's log is torn or empty. Put it back from a copy. Without one, move it and "
+                    "all files of the same and later versions out of the log: the next start then finds what the "
+                    "table lacks",
+                    where=str(path),
+                )
+
+
+def _is_torn(entry: bytes) -> bool:
+    try:
+        return not entry.strip() or not all(isinstance(json.loads(line), dict) for line in entry.splitlines() if line)
+    except ValueError:
+        return True
 
 
 def is_plain(table: DeltaTable) -> bool:

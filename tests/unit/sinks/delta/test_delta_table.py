@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock import Job
 from penstock.errors import (
+    EXIT_PERSON,
     CheckpointCorrupt,
     RootUnsafe,
     SinkAhead,
@@ -346,13 +347,46 @@ def test_an_emptied_entry_beside_its_summary_is_named_and_what_it_says_to_do_hel
     (logged / f"{2:020d}.json").write_bytes(b"")
     assert (DeltaTable(str(path)).transaction_version(APP), shown(path)) == (1, [0])
     for call in (lambda: prepared(path), lambda: opened(sink, tmp_path / "staged").version(APP)):
-        with pytest.raises(SinkRefused, match="00002.json of the table's log is empty.*remove 0*2.crc"):
+        with pytest.raises(SinkRefused, match="00002.json of the table's log is torn or empty.*later versions out of"):
             call()
-    (logged / f"{2:020d}.crc").unlink()
+    for damaged in logged.glob(f"{2:020d}.*"):
+        damaged.unlink()
     publisher = opened(sink, tmp_path / "staged")
     assert publisher.version(APP) == 0
     publisher.publish(second)
     assert shown(path) == [0, 1]
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("version", [2, 3], ids=["in the middle", "the newest"])
+@pytest.mark.parametrize("keeps", [0, 0.5, 0.98], ids=lambda keeps: f"{keeps:.0%}")
+def test_a_torn_entry_is_named_for_good_and_what_it_says_to_do_helps(
+    tmp_path: Path, keeps: float, version: int
+) -> None:
+    """9.5: each start tried again for ever, or found the batches of an emptied entry without their rows."""
+    path = tmp_path / "table"
+    sink = prepared(path)
+    asked = [publication(n, stage(path, str(n), n)) for n in range(3)]
+    publisher = opened(sink, tmp_path / "staged")
+    for each in asked:
+        publisher.publish(each)
+    logged = path / "_delta_log"
+    entry = logged / f"{version:020d}.json"
+    whole = entry.read_bytes()
+    entry.unlink()
+    entry.write_bytes(whole[: int(len(whole) * keeps)])
+    for call in (lambda: prepared(path), lambda: opened(sink, tmp_path / "staged").version(APP)):
+        with pytest.raises(SinkRefused, match=f"{entry.name} of the table's log is torn or empty") as caught:
+            call()
+        assert caught.value.exit_code == EXIT_PERSON
+    for later in range(version, 4):
+        for file in logged.glob(f"{later:020d}.*"):
+            file.unlink()
+    publisher = opened(sink, tmp_path / "staged")
+    assert publisher.version(APP) == version - 2
+    for each in asked[version - 1 :]:
+        publisher.publish(each)
+    assert shown(path) == [0, 1, 2]
 
 
 @pytest.mark.fault("F59")
