@@ -27,7 +27,7 @@ from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
 from penstock.errors import BlocksGone, EpochSealed, NotFound
 from penstock.receivers.blocks import Block, Place, Seal, block_file, parse, seal_file
 
-__all__ = ["BEGINNING", "FOLDER", "BlockCursor", "BlockLog", "BlockWriter", "unneeded"]
+__all__ = ["BEGINNING", "FOLDER", "BlockChain", "BlockCursor", "BlockLog", "BlockWriter", "unneeded"]
 
 FOLDER = "blocks"
 BEGINNING = Place(0, 0)
@@ -147,6 +147,41 @@ class BlockCursor:
                 case Block():
                     at, self.place = self.place, self.place.next
                     yield at, entry
+
+
+class BlockChain:
+    """What is known of the blocks of one receiver from a place on: those before `cursor.place`.
+
+    `is_first` says that no position is before them.
+    """
+
+    def __init__(self, log: BlockLog, start: Place) -> None:
+        self.start = start
+        self.is_first = True
+        self.cursor: BlockCursor = log.follow(start)
+        self.blocks: list[tuple[Place, Block]] = []
+
+    def grow(self) -> None:
+        """Read what has come."""
+        self.blocks.extend(self.cursor)
+
+    def between(self, first: int, end: int) -> list[tuple[Place, Block]]:
+        """Return the blocks with these numbers, `end` exclusive."""
+        return [(place, block) for place, block in self.blocks if first <= place.number < end]
+
+    def pass_to(self, place: Place) -> None:
+        """Forget the blocks before a place, which is a position's."""
+        self.start, self.is_first = place, False
+        self.blocks = [known for known in self.blocks if known[0].number >= place.number]
+
+    @classmethod
+    def opened(cls, log: BlockLog, start: Place) -> BlockChain:
+        """Return what is there now from a place on; raises BlocksGone where a block in between is gone."""
+        log.refuse_hole(start)
+        chain = cls(log, start)
+        chain.grow()
+        log.refuse_hole(chain.cursor.place)
+        return chain
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from penstock.errors import CheckpointCorrupt, NotFound
 from penstock.receivers.block_log import FOLDER, BlockLog, unneeded
 from penstock.receivers.blocks import Place, Seal, parse, rows_in
 
-__all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in"]
+__all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in", "receivers_in"]
 
 
 class Fault(Enum):
@@ -52,6 +52,12 @@ def logs_in(store: CheckpointStore) -> list[BlockLog]:
     """Return the block logs that a checkpoint has, by a listing."""
     names = {path.split("/")[1] for path in store.list(FOLDER)}
     return [BlockLog(store, name) for name in sorted(names)]
+
+
+def receivers_in(store: CheckpointStore, source: str) -> set[str]:
+    """Return the numbers, as text, of the receivers of a source that have blocks in a checkpoint."""
+    names = (log.receiver.rpartition("-") for log in logs_in(store))
+    return {number for of, _, number in names if of == source and number.isdecimal()}
 
 
 def inventory_of(log: BlockLog, start: Place | None) -> BlockInventory:

@@ -7,6 +7,7 @@ it, from which the chain of blocks is followed (`receivers.block_log`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -19,8 +20,9 @@ from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.durations import Duration, millis
 from penstock.graph.policies import BadRecord
 from penstock.receivers import Receiver
-from penstock.receivers.block_log import BEGINNING, BlockCursor, BlockLog
+from penstock.receivers.block_log import BEGINNING, BlockChain, BlockLog
 from penstock.receivers.blocks import MOST_BYTES, Block, Place
+from penstock.receivers.inventory import receivers_in
 from penstock.receivers.process import ReceiverOrder
 from penstock.receivers.receiver import Rows
 from penstock.sources.base import ERROR, RAW, CheckpointedReader, Ends, Position, Source, Span, Waiting
@@ -163,32 +165,6 @@ class Receiving:
     replication: int | None = None
 
 
-class _Chain:
-    """What is known of the blocks of one receiver from a place on: those before `cursor.place`.
-
-    `is_first` says that no position is before them.
-    """
-
-    def __init__(self, log: BlockLog, start: Place) -> None:
-        self.start = start
-        self.is_first = True
-        self.cursor: BlockCursor = log.follow(start)
-        self.blocks: list[tuple[Place, Block]] = []
-
-    def grow(self) -> None:
-        """Read what has come."""
-        self.blocks.extend(self.cursor)
-
-    def between(self, first: int, end: int) -> list[tuple[Place, Block]]:
-        """Return the blocks with these numbers, `end` exclusive."""
-        return [(place, block) for place, block in self.blocks if first <= place.number < end]
-
-    def pass_to(self, place: Place) -> None:
-        """Forget the blocks before a place, which is a position's."""
-        self.start, self.is_first = place, False
-        self.blocks = [known for known in self.blocks if known[0].number >= place.number]
-
-
 class ReceivingReader(CheckpointedReader):
     """Follow the blocks of a source's receivers."""
 
@@ -209,7 +185,8 @@ class ReceivingReader(CheckpointedReader):
         self._folder: CheckpointFolder | None = None
         self._source = ""
         self._store: CheckpointStore | None = None
-        self._chains: dict[str, _Chain] = {}
+        self._chains: dict[str, BlockChain] = {}
+        self._dropped: set[str] | None = None
 
     def keep_in(self, folder: CheckpointFolder, name: str) -> None:
         """Note where the blocks are."""
@@ -238,9 +215,17 @@ class ReceivingReader(CheckpointedReader):
 
     def _names(self, after: Position | None) -> list[str]:
         known = {} if after is None else after["receivers"]
-        return sorted({*map(str, range(self.receiving.receivers)), *known}, key=int)
+        return sorted({*map(str, range(self.receiving.receivers)), *known, *self._left_behind()}, key=int)
 
-    def _chain(self, name: str, after: Position | None) -> _Chain | None:
+    def _left_behind(self) -> set[str]:
+        """Return the receivers that have blocks here and run no more; a position from before them does not say so."""
+        store = self._opened_store()
+        if self._dropped is None and store is not None:
+            numbers = receivers_in(store, self._source)
+            self._dropped = {number for number in numbers if int(number) >= self.receiving.receivers}
+        return self._dropped or set()
+
+    def _chain(self, name: str, after: Position | None) -> BlockChain | None:
         """Return what is known of a receiver's blocks from a position on; None where there is no checkpoint yet."""
         log = self.log(name)
         if log is None:
@@ -249,21 +234,23 @@ class ReceivingReader(CheckpointedReader):
         chain = self._chains.get(name)
         if place is None:
             if chain is None or not chain.is_first:
-                chain = self._chains[name] = _opened(log, log.first())
+                chain = self._chains[name] = BlockChain.opened(log, log.first())
             return chain
         if chain is None or not chain.start.number <= place.number <= chain.cursor.place.number:
-            chain = self._chains[name] = _opened(log, place)
+            chain = self._chains[name] = BlockChain.opened(log, place)
         chain.pass_to(place)
         return chain
 
     def log(self, name: str) -> BlockLog | None:
         """Return the blocks of a receiver; None where there is no checkpoint yet."""
+        store = self._opened_store()
+        return None if store is None else BlockLog(store, log_name(self._source, name))
+
+    def _opened_store(self) -> CheckpointStore | None:
         if self._store is None and self._folder is not None:
-            try:
+            with suppress(RootMissing):
                 self._store = self._folder.store(make=False)
-            except RootMissing:
-                return None
-        return None if self._store is None else BlockLog(self._store, log_name(self._source, name))
+        return self._store
 
     def position(self, after: Position | None, ends: Ends) -> Position:
         """Return the places up to which blocks are read."""
@@ -298,7 +285,7 @@ class ReceivingReader(CheckpointedReader):
             return []
         first = _place(start, name) if start is not None else None
         if chain is None or (first is not None and first.number < chain.start.number) or first is None:
-            chain = _Chain(log, first or log.first())
+            chain = BlockChain(log, first or log.first())
             chain.grow()
         begin = chain.start.number if first is None else first.number
         blocks = chain.between(begin, last)
@@ -380,14 +367,6 @@ class ReceivingReader(CheckpointedReader):
             if log is not None and None not in places:  # a position without the receiver is from before its first block
                 deleted += log.sweep(min(place for place in places if place is not None))
         return deleted
-
-
-def _opened(log: BlockLog, start: Place) -> _Chain:
-    log.refuse_hole(start)
-    chain = _Chain(log, start)
-    chain.grow()
-    log.refuse_hole(chain.cursor.place)
-    return chain
 
 
 def _place(position: Position, name: str) -> Place | None:

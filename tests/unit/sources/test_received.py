@@ -79,7 +79,7 @@ def test_a_receiver_that_is_added_begins_with_its_first_block(tmp_path: Path) ->
     pushed = Pushed(tmp_path / "job")
     pushed.add(8)
     before = end_of_batch(pushed.reader(receivers=1), None)
-    assert before["receivers"].keys() == {"0"}
+    del before["receivers"]["1"]  # which had no block then
     reader = pushed.reader()
     rows = read(reader, reader.span(before, end_of_batch(reader, before)))["k"].to_pylist()
     assert sorted(rows) == [0, 1, 4, 5]
@@ -97,6 +97,21 @@ def test_a_receiver_that_is_taken_away_is_read_to_its_end(tmp_path: Path) -> Non
     assert len(read(reader, reader.span(before, after))) == 4
     assert reader.backlog(after).keys() == {"0"}
     assert end_of_batch(reader, after) == after
+
+
+@pytest.mark.fault("F47")
+def test_blocks_of_a_receiver_that_was_dropped_are_read_from_a_position_before_them(tmp_path: Path) -> None:
+    """10.1: a job restored to nothing, or to a batch before them, lost their rows in silence."""
+    pushed = Pushed(tmp_path / "job", receivers=3)
+    pushed.add(12)
+    assert read(pushed.reader(), pushed.reader().span(None, end_of_batch(pushed.reader(), None))).num_rows == 12
+    reader = pushed.reader(receivers=1)
+    after = end_of_batch(reader, None)
+    assert read(reader, reader.span(None, after)).num_rows == 12
+    assert reader.backlog(after).keys() == {"0"}, "they run no more, so they hold no watermark back"
+    before = {"receivers": {"0": after["receivers"]["0"]}}
+    again = pushed.reader(receivers=1)
+    assert read(again, again.span(before, end_of_batch(again, before))).num_rows == 8
 
 
 def test_a_restore_reads_again_what_is_kept(tmp_path: Path) -> None:
