@@ -183,6 +183,7 @@ class Heartbeat:
 
     A failure of storage is logged once, and the write is retried: a driver that can write its log needs no heartbeat.
     The thread ends with `stop`, and with the main thread if that ends without it.
+    `owned` says that the driver has the log: from then on its end is written even if the thread never began.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class Heartbeat:
         self._end = threading.Event()
         self._failing = False
         self._thread: threading.Thread | None = None
+        self.owned = False
 
     def start(self) -> None:
         """Begin; called once the log is owned, because a record of a driver that waits would look like its holder's."""
@@ -208,13 +210,13 @@ class Heartbeat:
         self._wake.set()
 
     def stop(self, *, last: bool = True) -> None:
-        """End the thread; with `last`, and if it ever began, write one more record."""
+        """End the thread; with `last`, and if it ever began or the log is `owned`, write one more record."""
         self._end.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=self._every)
-            if last and not self._thread.is_alive():
-                self._put()
+        if last and (self.owned if self._thread is None else not self._thread.is_alive()):
+            self._put(self._held_before() if self._thread is None else None)
 
     def _beat(self) -> None:
         main = threading.main_thread()
@@ -225,9 +227,17 @@ class Heartbeat:
                 return
             self._wake.wait(max(0.0, self._every - self._least))
 
-    def _put(self) -> None:
+    def _held_before(self) -> dict[str, Any]:
+        """Return the batches that the driver before knew as held: pages that read the end of a log have no others."""
         try:
-            self._records.put(self._status.body())
+            newest = self._records.newest()
+        except (PenstockError, OSError):
+            return {}
+        return {} if newest is None else {"held": newest.body.get("held", [])}
+
+    def _put(self, more: Mapping[str, Any] | None = None) -> None:
+        try:
+            self._records.put({**(more or {}), **self._status.body()})
         except (PenstockError, OSError) as why:
             if not self._failing:
                 log.warning("status.not_written", reason=str(why))

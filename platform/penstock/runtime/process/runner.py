@@ -163,6 +163,8 @@ class Runner(Listener):
 
     def _note(self, hook: Hook) -> None:
         self.status.on_hook(hook)
+        if (hook.stage, hook.when) == ("TakeOver", "after"):
+            self.heartbeat.owned = True  # a start may be refused before the listeners hear of the takeover
         if hook.stage == "Wait":
             self._note_lag()
         now = self.clock.monotonic()
