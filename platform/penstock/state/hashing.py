@@ -58,11 +58,12 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
 
     Columns are of types that `can_hash` takes, floats are normalised. Raises TypeError for another type.
     """
-    hashes = np.full(rows, _SEED, dtype=np.uint64)
     if columns and (repeated := _repeated(columns[0])) is not None:
         places, distinct = repeated
         hashes = hash_columns([distinct], len(distinct)).view(np.uint64)[places]
         columns = columns[1:]
+    else:
+        hashes = np.full(rows, _SEED, dtype=np.uint64)
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
         for column in columns:
             hashed = _hashed(column, hashes)

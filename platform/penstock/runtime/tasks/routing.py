@@ -78,7 +78,10 @@ def _account(table: pa.Table, source: SourceSpec, files: TaskFiles) -> Iterator[
         table = table.filter(pc.invert(again))
     fates = table[ROW_STATUS].to_numpy()
     names, places = _numbered(column_array(table, PARTITION).to_numpy())
-    read = {name: int(n) for name, n in zip(names, np.bincount(places, minlength=len(names)), strict=True) if n}
+    if len(names) == 1:
+        read = {names[0]: table.num_rows}
+    else:
+        read = {name: int(n) for name, n in zip(names, np.bincount(places, minlength=len(names)), strict=True) if n}
     times = column_array(table, TIME)
     reasons = _reasons(fates)
     if reasons or times.null_count:
@@ -95,8 +98,8 @@ def _highest(names: Sequence[str], places: Ints, times: pa.Array) -> dict[str, i
     """Return the highest event time of each partition that has one."""
     if not len(times):
         return {}
-    if places[0] == places.min() == places.max():  # as in a task that reads one partition: a tenth of the time
-        return {names[places[0]]: pc.max(times).as_py()}
+    if len(names) == 1:  # as in a task that reads one partition: a tenth of the time
+        return {names[0]: pc.max(times).as_py()}
     most = np.full(len(names), np.iinfo(np.int64).min)
     np.maximum.at(most, places, times.to_numpy())
     seen = np.bincount(places, minlength=len(names)) > 0
@@ -105,8 +108,12 @@ def _highest(names: Sequence[str], places: Ints, times: pa.Array) -> dict[str, i
 
 def _numbered(partitions: Ints32) -> tuple[list[str], Ints]:
     """Return names of partitions, and for each row the place of its partition among them."""
-    highest = int(partitions.max(initial=0))
-    if partitions.min(initial=0) < 0 or highest > _MOST_COUNTED:
+    if not len(partitions):
+        return [], np.zeros(0, np.int64)
+    lowest, highest = int(partitions.min()), int(partitions.max())
+    if lowest == highest:
+        return [str(lowest)], np.zeros(len(partitions), np.int64)
+    if lowest < 0 or highest > _MOST_COUNTED:
         names, places = np.unique(partitions, return_inverse=True)
         return list(map(str, names.tolist())), places.astype(np.int64)
     # Numbers from 0, as nearly all sources have them, need no table.
