@@ -251,7 +251,7 @@ def test_a_restart_begins_nothing_that_somebody_ended_during_its_check(outcomes)
         assert why == f"nothing was restarted: stop_stream/m/stop has asked for {verb} since"
     outcome, why, asked_by, generation = outcomes["overtaken by restart"]
     assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 4)
-    assert why == "nothing was restarted: stop_stream/m/stop has asked for restart since"
+    assert why == "nothing was restarted: stop_stream/m/stop has started generation 4"
 
 
 def test_a_task_whose_machine_has_no_control_root_says_so(outcomes):
