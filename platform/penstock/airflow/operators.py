@@ -6,7 +6,8 @@ only the stream that was meant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import ResumableJobMixin
@@ -78,24 +79,28 @@ class StartStream(RunsPenstock, StreamOperator):
             note=self.note or None,
             revives=True,
         )
-        asked = self._ask(context, self._checked(command))
+        with self._checked(command) as meant:
+            asked = self._ask(context, meant)
         if asked.outcome is CommandResult.STALE and command.generation is None and not asked.stream.wants_driver:
             raise AirflowFailException(f"nothing was restarted: {asked.stream.newest_request}")
         return {"job": self.job, "generation": asked.generation, "outcome": asked.outcome.value}
 
-    def _checked(self, command: Command) -> Command:
+    @contextmanager
+    def _checked(self, command: Command) -> Iterator[Command]:
         """Have a restart that ends a driver judged first; one that cannot work fails the task and ends nothing.
 
         What somebody asks for while it is judged is newer than it.
         """
         with asking():
             control = self._control()
-            if not control.ends_driver(command):
-                return command
-            command = control.meant_now(command)
-        self.log.info("checking the restart of %s before its driver is ended", self.job)
-        self._penstock("restart", self.job, *start_words(command.start, command.options), "--check")
-        return command
+            ends = control.ends_driver(command)
+        if not ends:
+            yield command
+            return
+        with control.checking(command) as meant:
+            self.log.info("checking the restart of %s before its driver is ended", self.job)
+            self._penstock("restart", self.job, *start_words(command.start, command.options), "--check")
+            yield meant
 
 
 class RestartStream(StartStream, AskingOperator):

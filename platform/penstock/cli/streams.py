@@ -264,13 +264,16 @@ def _request(
     with outcome(debug=debug, json=json):
         here = project_at(project)
         control = stream_control(here, job)
-        if check or control.ends_driver(command):
-            command = control.meant_now(command)
-            _check(here, job, command)
         if check:
+            _check(here, job, command)
             tell({"job": job, "accepted": True}, f"{job}: the restart would be accepted", json=json)
             return
-        asked = control.ask(command)
+        if control.ends_driver(command):
+            with control.checking(command) as meant:
+                _check(here, job, command)
+                asked = control.ask(meant)
+        else:
+            asked = control.ask(command)
         supervised = control.is_supervised()
         if not json:
             print(_sentence(job, command, asked))

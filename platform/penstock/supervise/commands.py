@@ -255,6 +255,7 @@ def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
         available_now=stream.available_now if resumes else command.available_now,
         command=stream.command if restores else command.id,
         note=command.note,
+        checks={},
         limits=_limited(stream, command),
         phase=Phase.SUBMITTING,
         reason=f"asked for by {command.verb.value}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from penstock.checkpoint.log.recovery import Damage, recover
@@ -100,12 +101,26 @@ class StreamControl:
         # A driver that was started by hand has no place in the record, and is ended by a restart as well.
         return stream.driver is not None or self._beats()
 
-    def meant_now(self, command: Command) -> Command:
-        """Return a command that undoes nothing which is asked for from now on, for one whose check takes long.
+    @contextmanager
+    def checking(self, command: Command) -> Iterator[Command]:
+        """Have the driver keep the batch that a restart begins at while it is checked and asked; yields the command.
 
-        By the time of the newest request and not by the clock, because two machines' clocks may differ.
+        The command undoes nothing that is asked for from now on. By the time of the newest request and not by the
+        clock, because two machines' clocks may differ.
         """
-        return replace(command, meant_at=self.newest().asked_at)
+        batch = begins_from(command.start, command.options).batch
+
+        def noted(stream: Stream) -> tuple[Stream, None]:
+            return stream.having(checks=stream.checks if batch is None else {**stream.checks, command.id: batch}), None
+
+        def over(stream: Stream) -> tuple[Stream, None]:
+            return stream.having(checks={by: n for by, n in stream.checks.items() if by != command.id}), None
+
+        stream, _ = self.records.update(noted)
+        try:
+            yield replace(command, meant_at=stream.asked_at)
+        finally:
+            self.records.update(over)
 
     def newest(self) -> Stream:
         """Return the stream's newest record."""

@@ -39,6 +39,7 @@ class StreamOrders:
             limits=stream.limits or Limits(),
             saves=dict(stream.saves),
             unsaves=dict(stream.unsaves),
+            checks=dict(stream.checks),
         )
 
     def _wanted(self, stream: Stream) -> ControlState:

@@ -60,7 +60,7 @@ class StreamRecords:
             if after == before:
                 return before, answer
             # What drivers of an older version do not know is said only where it means something.
-            unsaid = {name for name in ("saves", "unsaves", "options") if not getattr(after, name)}
+            unsaid = {name for name in ("saves", "unsaves", "checks", "options") if not getattr(after, name)}
             body = after.model_dump(mode="json", exclude=unsaid)
             if self._records.put_after(tail, body):
                 if (tail + 1) % _KEEP == 0:

@@ -145,7 +145,8 @@ class Stream(Record):
     `command` is the id of the command that began it; its restore, if `start` and `options` are one, is done once.
     `asked_by` is the id of the command that the wish in force came with, at `asked_at`.
     `limits` lie over those of the configuration; None where nobody set any. `saves` are the requested names that the
-    newest checkpoint does not have yet, with the time of the request; `unsaves` are names to delete.
+    newest checkpoint does not have yet, with the time of the request; `unsaves` are names to delete. `checks` are the
+    batches that restarts begin at which are being checked, by the id of the command.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
 
@@ -162,6 +163,7 @@ class Stream(Record):
     limits: Limits | None = None
     saves: dict[str, int] = Field(default_factory=dict)
     unsaves: dict[str, int] = Field(default_factory=dict)
+    checks: dict[str, int] = Field(default_factory=dict)
     answered: tuple[Answered, ...] = ()
     # what became of it
     generation: int = 0

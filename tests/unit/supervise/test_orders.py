@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from faulty_store import Fault, FaultyStore, Lasting, Plan
 
+from penstock.checkpoint.roots import control_store
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import Fenced, StorageUnavailable
 from penstock.rates.limits import Limits
-from penstock.runtime.process.control import ControlState, OrderWatch
+from penstock.runtime.process.control import CHECKED, ControlState, OrderWatch
 from penstock.runtime.process.signals import StopSwitch
 from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.control import StreamControl
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import Phase, Stream, Wish
@@ -223,6 +228,38 @@ def test_the_batch_that_a_restart_goes_back_to_is_kept_until_the_older_driver_ha
     assert watch.needed() == {7}
     ask(mine, Verb.RESTART, 6, start="empty")
     assert watch.needed() == set()
+
+
+def test_the_batch_of_a_restart_that_is_checked_is_kept_until_that_is_over(tmp_path):
+    """The check may take a minute, and a stream with a batch a second purges the chosen one before it ends."""
+    control_store(LocalFolder(tmp_path))
+    control = StreamControl(LocalFolder(tmp_path), "flights", SystemClock())
+    mine = control.records
+    put(mine, RUNNING)
+    watch = OrderWatch(StreamOrders(mine, 4), StopSwitch(60.0, clock=SystemClock()), first=FIRST)
+    with control.checking(Command(verb=Verb.RESTART, id="a", start="batch=7")) as first:
+        assert watch.needed() == {7}
+        with control.checking(Command(verb=Verb.RESTART, id="b", start="batch=5")):
+            assert watch.needed() == {5, 7}
+        assert watch.needed() == {7}
+        assert first.meant_at == mine.newest().asked_at
+        with control.checking(Command(verb=Verb.RESTART, id="c", start="saved=friday")):
+            assert watch.needed() == {7}
+    assert watch.needed() == set()
+
+
+def test_a_check_whose_asker_was_killed_keeps_its_batch_for_ten_minutes(monkeypatch):
+    """Of the driver's own clock; the next start forgets it."""
+    mine = records()
+    put(mine, RUNNING.having(checks={"a": 7}))
+    watch = OrderWatch(StreamOrders(mine, 4), StopSwitch(60.0, clock=SystemClock()), first=FIRST)
+    begun = time.monotonic()
+    assert watch.needed() == {7}
+    for seconds, kept in ((CHECKED - 10, {7}), (CHECKED + 10, set())):
+        monkeypatch.setattr(time, "monotonic", lambda later=begun + seconds: later)
+        assert watch.needed() == kept
+    ask(mine, Verb.RESTART, 5)
+    assert mine.newest().checks == {}
 
 
 def test_the_driver_that_went_back_to_a_batch_keeps_it_no_longer_than_others():

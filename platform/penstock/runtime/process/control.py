@@ -29,6 +29,8 @@ EVERY = 1.0
 """Seconds between two looks."""
 FRESH = 60.0
 """Seconds of the driver's own clock for which an ask holds: who waits asks again, and who was killed does not."""
+CHECKED = 600.0
+"""Seconds of the driver's own clock for which it keeps the batch of a restart whose check has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class ControlState:
     `begins` is the batch that the newer generation begins at, None where it resumes from the last.
     `limits` lie over those of the configuration, as far as somebody has set any. `saves` are the requested names for
     the newest checkpoint, each with a number that changes with each request. `unsaves` are, in the same way, the names
-    to delete.
+    to delete. `checks` are the batches of restarts that are being checked, by the id of who checks.
     """
 
     stop: bool = False
@@ -48,6 +50,7 @@ class ControlState:
     limits: Limits = field(default_factory=Limits)
     saves: Mapping[str, int] = field(default_factory=dict)
     unsaves: Mapping[str, int] = field(default_factory=dict)
+    checks: Mapping[str, int] = field(default_factory=dict)
 
 
 class Orders(Protocol):
@@ -71,6 +74,7 @@ class OrderWatch:
         self._first = first
         self._order: ControlState | None = None
         self._heard: dict[tuple[str, str, int], float] = {}
+        self._checks: dict[tuple[str, int], float] = {}
         self._drain: Callable[[], None] | None = None
         self._failing = False
         self._end = threading.Event()
@@ -99,10 +103,12 @@ class OrderWatch:
         )
 
     def needed(self) -> set[int]:
-        """Look whether the next driver is to begin at a batch, which must not be purged then; empty if it is not."""
+        """Look at which batches a next driver is to begin, or may after a check: they must not be purged then."""
         with suppress(PenstockError, OSError):  # the thread tells it
-            begins = self._orders.look().begins
-            return set() if begins is None else {begins}
+            order, now = self._orders.look(), time.monotonic()
+            self._checks = {check: self._checks.get(check, now) for check in order.checks.items()}
+            checked = {batch for (_, batch), at in self._checks.items() if now - at < CHECKED}
+            return checked if order.begins is None else {order.begins, *checked}
         return set()
 
     def on_drain(self, drain: Callable[[], None]) -> None:
