@@ -11,6 +11,7 @@ from project_samples import make_project
 from typer.testing import CliRunner
 
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
@@ -100,6 +101,7 @@ def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
     """Into the stream's record, from where each of its drivers gets it; what is wrong ends with 2, and writes nothing."""
     control_store(root / "checkpoints")
     log = Log(LocalStore(root / "checkpoints" / "orders"))
+    open_or_create(log.store, now=0)
     run_batch(own(log), 0)
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
     wrong = [
