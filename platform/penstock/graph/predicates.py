@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.errors import BadExpression
 from penstock.graph.source_location import job_error
 
-__all__ = ["Call", "Column", "Literal", "Predicate", "columns_of", "parse_expression", "parse_predicate"]
+__all__ = ["Call", "Chain", "Column", "Literal", "Predicate", "columns_of", "parse_expression", "parse_predicate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,19 @@ class Call:
     of: tuple[Predicate, ...]
 
 
-Predicate = Literal | Column | Call
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Three operands or more of equal precedence, computed from left to right: one sign between each two.
+
+    A tree of pairs would have a level for each operand. One of 300 levels cannot be sent to a task, and a tree of
+    halves would add doubles in another order than Spark.
+    """
+
+    signs: tuple[str, ...]
+    of: tuple[Predicate, ...]
+
+
+Predicate = Literal | Column | Call | Chain
 
 
 def columns_of(node: Predicate) -> Iterator[str]:
@@ -48,7 +60,7 @@ def columns_of(node: Predicate) -> Iterator[str]:
     match node:
         case Column(path):
             yield path[0]
-        case Call(of=of):
+        case Call(of=of) | Chain(of=of):
             for part in of:
                 yield from columns_of(part)
 
@@ -165,16 +177,18 @@ class _Parser:
         return made
 
     def sum(self) -> Predicate:
-        made = self.product()
+        signs, parts = [], [self.product()]
         while (sign := self.sign("+", "-")) is not None:
-            made = Call(sign, (made, self.product()))
-        return made
+            signs.append(sign)
+            parts.append(self.product())
+        return _chained(signs, parts)
 
     def product(self) -> Predicate:
-        made = self.signed()
+        signs, parts = [], [self.signed()]
         while (sign := self.sign("*", "/", "%") or ("div" if self.word("div") else None)) is not None:
-            made = Call(sign, (made, self.signed()))
-        return made
+            signs.append(sign)
+            parts.append(self.signed())
+        return _chained(signs, parts)
 
     def signed(self) -> Predicate:
         sign = self.sign("-", "+")
@@ -241,12 +255,12 @@ class _Parser:
 
 
 def _refuse_deep(made: Predicate) -> None:
-    """Raise ValueError for a tree with too many levels, as the left side of each plus of a long sum is one."""
+    """Raise ValueError for a tree with too many levels."""
     level, below = 1, [made]
-    while below := [part for node in below if isinstance(node, Call) for part in node.of]:
+    while below := [part for node in below if isinstance(node, Call | Chain) for part in node.of]:
         level += 1
         if level > _MOST_LEVELS:
-            raise ValueError(f"it has more than {_MOST_LEVELS} operators within each other, as a long sum has")
+            raise ValueError(f"it has more than {_MOST_LEVELS} operators within each other")
 
 
 def _number(text: str) -> Literal:
@@ -258,6 +272,16 @@ def _number(text: str) -> Literal:
     if len(text.strip("-")) > _MOST_DIGITS + 1:
         raise ValueError(f"{text} has more digits than a decimal of Spark")
     return Literal(float(text) + 0.0)
+
+
+def _chained(signs: Sequence[str], parts: Sequence[Predicate]) -> Predicate:
+    """Return operands of equal precedence as they are computed."""
+    match signs:
+        case []:
+            return parts[0]
+        case [sign]:
+            return Call(sign, tuple(parts))
+    return Chain(tuple(signs), tuple(parts))
 
 
 def _halved(name: str, parts: Sequence[Predicate]) -> Predicate:

@@ -11,7 +11,7 @@ from math import isfinite
 
 import pyarrow as pa
 
-from penstock.graph.predicates import Call, Column, Literal, Predicate
+from penstock.graph.predicates import Call, Chain, Column, Literal, Predicate
 
 __all__ = ["expression_type"]
 
@@ -45,7 +45,7 @@ def _is_small(node: Predicate) -> bool:
         seen += 1
         if seen > _MOST_PARTS or level > _MOST_LEVELS:
             return False
-        if isinstance(part, Call):
+        if isinstance(part, Call | Chain):
             waiting.extend((below, level + 1) for below in part.of)
     return True
 
@@ -61,6 +61,12 @@ def _type_of(node: Predicate, columns: pa.Schema, names: Collection[str]) -> pa.
         case Call(name, of):
             kinds = [_type_of(part, columns, names) for part in of]
             return None if None in kinds else _of_call(name, [kind for kind in kinds if kind is not None])
+        case Chain(signs, of):
+            kind = _type_of(of[0], columns, names)
+            for sign, part in zip(signs, of[1:], strict=True):
+                right = _type_of(part, columns, names)
+                kind = None if kind is None or right is None else _of_call(sign, [kind, right])
+            return kind
     return None
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadExpression, UserFunctionError
-from penstock.graph.predicates import Call, Column, Literal, Predicate
+from penstock.graph.predicates import Call, Chain, Column, Literal, Predicate
 from penstock.state.keys import Bools
 
 __all__ = ["UNFIT", "TablePredicate", "value_of"]
@@ -75,6 +75,11 @@ def value_of(node: Predicate, rows: pa.Table) -> pa.Array:
             return _column(rows, path)
         case Call(name, of):
             return _called(name, [value_of(part, rows) for part in of])
+        case Chain(signs, of):
+            value = value_of(of[0], rows)
+            for sign, part in zip(signs, of[1:], strict=True):
+                value = _computed(sign, value, value_of(part, rows))
+            return value
     raise TypeError(node)
 
 

@@ -43,7 +43,10 @@ def combined(of: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     pairs = st.tuples(of, st.sampled_from(SIGNS), of).map(lambda made: f"({made[0]} {made[1]} {made[2]})")
     alone = st.tuples(st.sampled_from(("NOT ", "-", "+", "unix_seconds", "unix_millis", "unix_micros")), of)
     # A blank after the sign: two signs are a comment.
-    return pairs | alone.map(lambda made: f"({made[0]} ({made[1]}))") | of.map(lambda made: f"({made} IS NULL)")
+    chains = st.tuples(of, st.sampled_from("+-"), of, st.sampled_from("+-"), of).map(lambda made: f"({' '.join(made)})")
+    return (
+        pairs | chains | alone.map(lambda made: f"({made[0]} ({made[1]}))") | of.map(lambda made: f"({made} IS NULL)")
+    )
 
 
 EXPRESSIONS = st.recursive(st.sampled_from(LEAVES), combined, max_leaves=4)
