@@ -29,6 +29,7 @@ from penstock.errors import (
 )
 from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.policies import BadRecord, OnEnd
+from penstock.graph.unsteady import unsteady_call
 from penstock.sources.base import (
     ERROR,
     RAW,
@@ -95,6 +96,9 @@ class FileReplay(Source):
         if Path(self.path).suffix not in _SUFFIXES:
             raise ConfigError(f"path {str(self.path)!r} is neither .parquet nor .csv")
         checked_speed(self.speed)
+        unsteady = unsteady_call(self.order_by)
+        if unsteady is not None:
+            raise ConfigError(f"order_by: {unsteady}")
 
     def open(self, spark: Any) -> ReplayReader:
         """Sort the file once into a copy that the tasks map, and return the reader."""

@@ -393,3 +393,9 @@ def test_a_file_that_cannot_be_split_is_told_with_what_helps(tmp_path: Path, mon
     assert "on_bad_record" not in raised.value.remedy
     path.write_text('k,s\n1,"closed"\n')
     assert rows(replay.open(None))["s"].to_pylist() == ["closed"]
+
+
+def test_an_order_that_is_drawn_is_refused(tmp_path: Path) -> None:
+    """SEMANTICS 9.1: replaying a file gives its rows in the same order, so no function may draw it."""
+    with pytest.raises(ConfigError, match="order_by: rand in 'rand"):
+        FileReplay(csv(tmp_path, "k\n1\n"), order_by="rand(7)", schema="k int")

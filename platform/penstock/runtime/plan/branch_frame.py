@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
 from penstock.graph.source_location import SourceLocation
+from penstock.graph.unsteady import clock_words, read_clock, unsteady_call
 from penstock.operators.protocol import TIME
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
 from penstock.runtime.tasks.specs import ROW_STATUS
@@ -38,17 +39,6 @@ _STAR = re.compile(r"^\s*(?:\S+\.)?\*\s*(?:EXCEPT\s*\(.*\)\s*)?$", re.IGNORECASE
 """A select of many columns: `*`, `* EXCEPT (a)`, `struct.*`."""
 _PROPOSED = re.compile(r"(Did you mean one of the following\? )\[([^\]]*)\]\.")
 _STATE = re.compile(r" *SQLSTATE: \w{5}")
-_DRAWN = re.compile(
-    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id)\s*\(", re.IGNORECASE
-)
-_TEXT = re.compile(
-    r"""`([^`]*)`|--[^\n]*|/[*].*?[*]/|\br'[^']*'|'(?:[^'\\]|\\.)*'""" r'|\br"[^"]*"|"(?:[^"\\]|\\.)*"',
-    re.IGNORECASE | re.DOTALL,
-)
-"""Names in backquotes, and texts and comments, in which nothing is called.
-
-In a text that begins with r, a backslash stands for itself; in a name, quotes and hyphens do.
-"""
 _OVER = re.compile(r"\bover\b", re.IGNORECASE)
 _EXACT_TIMES = (
     "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
@@ -173,6 +163,7 @@ def source_frame(
         time = F.expr("CAST(NULL AS BIGINT)")
         if event_time is not None:
             refuse_other_times(frame, event_time, site)
+            refuse_functions(frame.select(F.expr(event_time)), [event_time])
             time = F.when(F.expr(f"{ERROR} IS NULL"), F.unix_micros(F.expr(event_time)))
         frame = frame.withColumn(TIME, time)
     # What is not the user's is one text: that costs one call to Java, an expression made in Python one for each part.
@@ -270,21 +261,18 @@ def _with_columns(current: BranchFrame, columns: Mapping[str, str]) -> BranchFra
     return current.next(frame, (*kept, *new.values()), current.filters, same)
 
 
-def _without_text(found: re.Match[str]) -> str:
-    """Return a name in backquotes that may be a function's, and an empty text for all else."""
-    name = found[1]
-    return name if name is not None and name.isidentifier() else "''"
-
-
 def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
-    """Raise JobError for what one plan for all batches cannot compute; `frame` is the frame with the expressions."""
+    """Raise JobError for what one plan for all batches cannot compute.
+
+    `frame` is the frame that the expressions are selected into, by its last projection.
+    """
     for expression in expressions:
-        drawn = _DRAWN.search(_TEXT.sub(_without_text, expression))
-        if drawn is not None:
-            raise JobError(
-                f"{drawn[1]} in {expression!r} would give the same values in every batch, because the plan is made "
-                "once; derive the value from the row, as xxhash64(id) does"
-            )
+        unsteady = unsteady_call(expression)
+        if unsteady is None and clock_words(expression):
+            resolved = frame._jdf.queryExecution().analyzed().expressions().toString()  # noqa: SLF001
+            unsteady = read_clock(expression, resolved)
+        if unsteady is not None:
+            raise JobError(unsteady)
         if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
             raise JobError(
                 f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "

@@ -73,7 +73,8 @@ class Projection:
     def add_inputs(self, names: Mapping[str, str]) -> Mapping[str, str]:
         """Add what aggregates read, each expression under its name, and return the column of each."""
         read = {sql: self.add(name, self.chain.alive(sql), plain=sql) for sql, name in names.items()}
-        refuse_functions(self.frame(), names)
+        frame, _, _ = self.computed()
+        refuse_functions(frame, names)
         return read
 
     def type_of(self, expression: str) -> pa.DataType:

@@ -15,7 +15,6 @@ from penstock import Job, agg, seconds
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.job import Stream
 from penstock.quality import OnFail
-from penstock.runtime.plan.branch_frame import refuse_functions
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import FileReplay, MemorySource
 from penstock.testing import Harness
@@ -83,6 +82,11 @@ def test_expressions_mean_what_they_mean_in_spark(tmp_path: Path, name: str) -> 
 REFUSED: dict[str, Callable[[Stream], Stream]] = {
     "a number drawn once for all batches": lambda s: s.with_columns(u="uuid()"),
     "a filter by such a number": lambda s: s.filter("rand() < 0.5"),
+    "a filter by the task": lambda s: s.filter("spark_partition_id() = 0"),
+    "a column of the clock": lambda s: s.with_columns(read_at="current_timestamp"),
+    "an aggregate of the clock": lambda s: s.window("w", Tumbling(seconds(1)).drop_late()).aggregate(
+        n=agg.max("current_timestamp")
+    ),
     "a window function of SQL": lambda s: s.select("v", "row_number() OVER (ORDER BY v) AS r"),
     "the same in an aggregate": lambda s: s.window("w", Tumbling(seconds(1)).drop_late()).aggregate(
         n=agg.sum("row_number() OVER (ORDER BY v)")
@@ -143,34 +147,6 @@ def test_a_line_becomes_its_words_by_a_transform_and_not_by_a_column(tmp_path: P
         totals = h.commit().totals
         assert totals["source:orders"] == {"read": 4, "quarantined": 0, "passed": 4}
         assert totals["window:w"]["rows"] == 7
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "uniform(0, 9) < 5",
-        "randstr(3, 0)",
-        "`rand`() < 0.5",
-        "a = 'it\\'s' OR rand() < 1",
-        "a = r'\\' AND RANDN () > 0 AND b = 'x'",
-        'a = "\'" OR shuffle(b) IS NULL',
-        "a /* it's */ = uuid() -- it's",
-        "`a--b` < rand()",
-        "`it's` < rand() OR b = 'x'",
-    ],
-)
-def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) -> None:
-    """DESIGN 3: one plan for all batches would draw once."""
-    with pytest.raises(JobError, match="would give the same values in every batch"):
-        refuse_functions(None, [expression])  # type: ignore[arg-type] # looked at for window functions alone
-
-
-@pytest.mark.parametrize(
-    "expression", ["`rand()` > 1", "a = 'rand('", 'a = "uuid()"', "a = 'it\\'s rand()'", "a > 1 -- no rand()"]
-)
-def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
-    """API: predicates and expressions are Spark SQL."""
-    refuse_functions(None, [expression])  # type: ignore[arg-type] # looked at for window functions alone
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_plan_with_shuffles_is_made_once_and_its_shuffles_are_emptied(spark: S
         for n in range(2, 7):
             h.batch({"orders": [order("a", n * 10, n), order("b", n * 10, n)]})
         assert engine._plans._kept is kept
-        assert tracker.shuffleStatuses().size() == before
+        assert tracker.shuffleStatuses().size() <= before  # fewer where Spark has cleaned up after another test
         h.end()
         h.drain()
         shown = {(row["user"], row["window_end"].second, row["total"]) for row in h.output()["out"]}
@@ -93,12 +93,16 @@ def test_rows_that_several_forks_take_are_those_of_the_batch(
 
 
 def test_the_time_of_spark_does_not_stand_still(spark: SparkSession, tmp_path: Path) -> None:
-    """Decision 178: an optimised plan has current_timestamp() as a literal, so its job plans each batch."""
+    """Decision 178: an optimised plan has current_timestamp() as a literal, so its job plans each batch.
+
+    An expression with one is refused (decision 189), and a transform may do as it likes.
+    """
     for name, now in (("function", "current_timestamp()"), ("text", "to_timestamp('Now')")):
         job = Job("stamped", partitions=2)
         rows = job.source("orders", MemorySource(ORDERS), event_time="t", **NOW)
-        more = {f"c{number}": "v" for number in range(30)}  # of which Spark's text of a plan shows 25
-        rows.with_columns(**more, read_at=now).write("out", MemorySink())
+        more = [f"v AS c{number}" for number in range(30)]  # of which Spark's text of a plan shows 25
+        stamped = (*more, f"{now} AS read_at")
+        rows.transform("stamp", lambda read, made=stamped: read.selectExpr("*", *made)).write("out", MemorySink())
         with Harness(job, tmp_path / name) as h:
             first, second = (h.batch({"orders": [order("a", n, n)]})["out"][0]["read_at"] for n in range(2))
         assert first < second

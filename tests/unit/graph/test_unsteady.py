@@ -1,0 +1,126 @@
+"""Functions of SQL that may give a row another value when its batch runs again (SEMANTICS 1.2, 1.6)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from penstock.graph.unsteady import clock_words, read_clock, unsteady_call
+from penstock.testing.environment import session_of_tests
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "uniform(0, 9) < 5",
+        "randstr(3, 0)",
+        "`rand`() < 0.5",
+        "a = 'it\\'s' OR rand() < 1",
+        "a = r'\\' AND RANDN () > 0 AND b = 'x'",
+        'a = "\'" OR shuffle(b) IS NULL',
+        "a /* it's */ = uuid() -- it's",
+        "`a--b` < rand()",
+        "`it's` < rand() OR b = 'x'",
+    ],
+)
+def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) -> None:
+    """DESIGN 3: one plan for all batches would draw once."""
+    assert "would give the same values in every batch" in str(unsteady_call(expression))
+
+
+@pytest.mark.parametrize(
+    "expression", ["`rand()` > 1", "a = 'rand('", 'a = "uuid()"', "a = 'it\\'s rand()'", "a > 1 -- no rand()"]
+)
+def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
+    """API: predicates and expressions are Spark SQL."""
+    assert unsteady_call(expression) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("v + spark_partition_id()", "spark_partition_id in 'v + spark_partition_id()' depends on the task"),
+        ("input_file_name ()", "input_file_name in 'input_file_name ()' depends on the task"),
+        ("reflect('java.util.UUID', 'randomUUID')", "calls Java"),
+        ("Now() > t", "Now in 'Now() > t' reads the clock"),
+        ("unix_timestamp( )", "unix_timestamp in 'unix_timestamp( )' reads the clock"),
+        ("t > timestamp 'now'", "now in \"t > timestamp 'now'\" reads the clock"),
+        ('date"Today "', "Today in "),
+    ],
+)
+def test_what_a_place_or_the_clock_gives_is_named(expression: str, found: str) -> None:
+    """SEMANTICS 1.6: no result depends on tasks; 1.2: nor on when a batch runs."""
+    assert found in str(unsteady_call(expression))
+
+
+@pytest.mark.parametrize("expression", ["unix_timestamp(t)", "now", "date '2020-01-01'", "a.rand", "timestamp(now)"])
+def test_what_a_row_gives_is_steady(expression: str) -> None:
+    """SEMANTICS 1.2: a function of the row's own values, and columns of any name."""
+    assert unsteady_call(expression) is None
+    assert not clock_words(expression)
+
+
+@pytest.fixture(scope="module")
+def rows() -> DataFrame:
+    """Return rows of Spark."""
+    schema = "user string, t timestamp, v long"
+    return session_of_tests().createDataFrame([("a", datetime(2026, 1, 1, tzinfo=UTC), 1)], schema)
+
+
+def test_every_function_of_spark_that_is_not_steady_is_named(rows: DataFrame) -> None:
+    """SEMANTICS 1.2, 1.6: those that Spark's own registry calls random, of a task or a file, or of the time."""
+    spark = rows.sparkSession
+    jvm: Any = spark._jvm
+    catalog: Any = spark._jsparkSession.sessionState().catalog()
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    kinds = [
+        loader.loadClass(f"org.apache.spark.sql.catalyst.expressions.{name}")
+        for name in (
+            "Nondeterministic",
+            "ExpressionWithRandomSeed",
+            "CurrentTimestampLike",
+            "CurrentDate",
+            "CurrentTime",
+        )
+    ]
+    unsteady = set()
+    for (name,) in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
+        if name.isidentifier() and name != "case":
+            info = catalog.lookupFunctionInfo(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
+            if any(kind.isAssignableFrom(loader.loadClass(info.getClassName())) for kind in kinds):
+                unsteady.add(name)
+    assert {"rand", "uniform", "spark_partition_id", "input_file_name", "reflect", "now"} <= unsteady
+    assert {name for name in unsteady if unsteady_call(f"v + {name}()") is None} == set()
+
+
+CLOCKS = ["current_timestamp", "t > CURRENT_DATE", "t > ' now '", "CAST('today' AS timestamp_ntz)", "'tomorrow'::date"]
+
+
+def resolved(rows: DataFrame, expression: str) -> str:
+    """Return what Spark makes of an expression."""
+    java: Any = rows.selectExpr(expression)._jdf
+    return str(java.queryExecution().analyzed().expressions().toString())
+
+
+@pytest.mark.parametrize("expression", [*CLOCKS, 'to_date("Yesterday")', "try_to_timestamp('now')", "current_time"])
+def test_words_that_read_the_clock_are_found(rows: DataFrame, expression: str) -> None:
+    """SEMANTICS 1.2: a batch that runs again gives the same rows; Spark says whether a word is the time."""
+    assert clock_words(expression)
+    assert "reads the clock" in str(read_clock(expression, resolved(rows, expression)))
+
+
+@pytest.mark.parametrize("expression", ["v AS current_date", "user = 'now'", "to_date('now', 'yyyy') = t", "'today'"])
+def test_the_same_words_as_names_and_texts_read_no_clock(rows: DataFrame, expression: str) -> None:
+    """API: predicates and expressions are Spark SQL."""
+    assert read_clock(expression, resolved(rows, expression)) is None
+
+
+def test_a_column_may_have_the_name_of_a_function(rows: DataFrame) -> None:
+    """API: to Spark a column of that name stands before the function."""
+    named = rows.withColumnRenamed("t", "current_timestamp")
+    assert read_clock("current_timestamp", resolved(named, "current_timestamp")) is None
