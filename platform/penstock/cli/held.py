@@ -80,10 +80,18 @@ def _add_decision(verb: str, summary: str) -> None:
             loaded = project_at(project).load(context.obj)
             with closing(SessionOnDemand(lambda: open_spark(loaded, here=True))) as spark:
                 ruling = _decided(loaded, batch, Decision(verb), spark)
-            rows = ", ".join(f"{n:,} rows of {sink}" for sink, n in ruling.rows.items())
+            rows = ", ".join(
+                f"{n:,} rows of {sink}{_taken(n, ruling.newest.get(sink, n))}" for sink, n in ruling.rows.items()
+            )
             done = {"release": "released", "discard": "discarded"}[verb]
             text = f"batch {batch} was {done}{' before' if ruling.done else ''}: {rows}"
-            tell({"batch": batch, "decision": verb, "rows": dict(ruling.rows)}, text, json=json)
+            counts = {"rows": dict(ruling.rows), "newest": dict(ruling.newest)}
+            tell({"batch": batch, "decision": verb, **counts}, text, json=json)
+
+
+def _taken(rows: int, newest: int) -> str:
+    """Return what a sink with keys has taken of so many rows, nothing where it has taken them all."""
+    return "" if newest == rows else f", of which it took the {newest:,} that are the newest of their keys"
 
 
 _add_decision("release", "Publish a held batch. Repeating it has no effect, and the job may run at the same time.")

@@ -37,13 +37,15 @@ class HeldDecision:
     """The decision on a batch, whether it was carried out, and how many rows of each sink it concerns.
 
     `windows` are those that the batch has closed, as `batch_report.closed_windows` has them; a decision of an earlier
-    version names none.
+    version names none. `newest` has, of each sink with keys, how many of the rows it got: the newest of their keys when
+    the batch was released.
     """
 
     decision: Decision
     done: bool
     rows: Mapping[str, int]
     windows: Windows = field(default_factory=dict)
+    newest: Mapping[str, int] = field(default_factory=dict)
 
 
 class HeldRecords:
@@ -115,7 +117,7 @@ class HeldRecords:
 def _body(ruling: HeldDecision, by: str) -> dict[str, Any]:
     windows = {step: list(bounds) for step, bounds in ruling.windows.items()}
     decision = {"decision": ruling.decision.value, "done": ruling.done, "rows": dict(ruling.rows), "by": by}
-    return {**decision, "windows": windows}
+    return {**decision, "windows": windows, "newest": dict(ruling.newest)}
 
 
 def ruling_of(body: Mapping[str, Any]) -> HeldDecision:
@@ -125,4 +127,5 @@ def ruling_of(body: Mapping[str, Any]) -> HeldDecision:
         done=bool(body["done"]),
         rows=dict(body["rows"]),
         windows={step: (after, until) for step, (after, until) in body.get("windows", {}).items()},
+        newest=dict(body.get("newest", {})),
     )

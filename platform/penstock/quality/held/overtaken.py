@@ -34,7 +34,7 @@ from penstock.quality.held.decision_records import HeldRecords
 from penstock.sinks.delta.merge import KeySet, last_of_keys
 from penstock.sinks.staged_files import read_staged, stage_table, verify_staged
 
-__all__ = ["HeldKeys", "InForce", "left_over", "note_overtaken"]
+__all__ = ["HeldKeys", "InForce", "left_over", "newest_rows", "note_overtaken"]
 
 events = structlog.get_logger()
 
@@ -166,6 +166,11 @@ def left_over(
         return []
     facts = stage_table(left, folder, f"{batch:012d}-released-{secrets.token_hex(8)}.parquet")
     return [StagedFile(**facts, stats={})]
+
+
+def newest_rows(folder: CheckpointFolder, files: Sequence[StagedFile], keys: Sequence[str]) -> int:
+    """Return how many rows of some files a sink with keys takes: the newest of each key."""
+    return last_of_keys(read_staged(folder, files), keys).num_rows if files else 0
 
 
 def _keyed(

@@ -24,7 +24,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
-from penstock.quality.held.overtaken import InForce, left_over, note_overtaken
+from penstock.quality.held.overtaken import InForce, left_over, newest_rows, note_overtaken
 from penstock.sinks.base import Origin, Sink
 from penstock.sinks.staged_files import verify_staged
 from penstock.sinks.staged_publisher import StagedPublisher
@@ -186,12 +186,16 @@ def release(
     if ruling.done:
         return ruling
     note_overtaken(staged, {node.name: node.sink for node in graph.sinks}, older, held.batch, held.files, in_force)
+    newest = {}
     for name in held.files:
         left = left_over(staged / name, name, held.batch, held.files[name], in_force)
         bring_back(sinks[name].staging, staged / name, left)
+        if keys := getattr(_sink(graph, name), "keys", ()):
+            newest[name] = newest_rows(sinks[name].staging, left, keys)
         publisher = sinks[name].open()
         still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
         publisher.show(held_app(uuid, name, held.batch), held.batch, left, Origin(job=graph.name, time=held.time))
+    ruling = replace(ruling, newest=newest)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
 

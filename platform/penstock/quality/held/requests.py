@@ -86,8 +86,8 @@ class HeldAsks:
     def reply(self, ask: HeldAsk, outcome: HeldDecision | PenstockError) -> None:
         """Answer an ask."""
         if isinstance(outcome, HeldDecision):
-            done = {"decision": outcome.decision.value, "rows": dict(outcome.rows), "done": outcome.done}
-            self._records.reply(ask.id, done)
+            counts = {"rows": dict(outcome.rows), "newest": dict(outcome.newest)}
+            self._records.reply(ask.id, {"decision": outcome.decision.value, **counts, "done": outcome.done})
         else:
             self._records.reply(ask.id, outcome)
         self._answered.add(ask.id)

@@ -23,7 +23,7 @@ from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.windows import PANE
 from penstock.quality import OnFail
-from penstock.quality.held.decision_records import Decision, HeldRecords
+from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
 from penstock.quality.held.overtaken import HeldKeys
 from penstock.quality.held.requests import HeldAsks
 from penstock.runtime.process.held_service import HeldWork
@@ -92,8 +92,8 @@ class Keyed:
         batch = self.next - 1
         return [*known, *([[first, batch]] if first < batch else [])]
 
-    def decide(self, batch: int, decision: Decision = Decision.RELEASE) -> None:
-        self.work.decide(batch, decision, owned=self.owned, by="test")
+    def decide(self, batch: int, decision: Decision = Decision.RELEASE) -> HeldDecision:
+        return self.work.decide(batch, decision, owned=self.owned, by="test")
 
     def shown(self) -> dict[int, int]:
         """Return what the table shows: the batch of each key."""
@@ -145,6 +145,20 @@ def test_a_table_shows_what_it_had_shown_if_nothing_had_been_held(steps: list[tu
                     if not gone:
                         expected[key] = batch
             assert keyed.shown() == expected
+
+
+def test_a_release_says_how_many_rows_the_sink_took(keyed: Keyed) -> None:
+    """11.5, decision 190: beside all rows of the batch those that are the newest of their keys."""
+    held = keyed.batch([(1, False), (1, False), (2, False), (3, True)], held=True)
+    keyed.batch([(2, False)])
+    for _ in range(2):
+        ruling = keyed.decide(held)
+        assert (ruling.rows, ruling.newest) == ({"out": 4}, {"out": 2})
+    replaced = keyed.batch([(4, False)], held=True)
+    keyed.batch([(4, False)])
+    assert keyed.decide(replaced).newest == {"out": 0}
+    dropped = keyed.batch([(4, False)], held=True)
+    assert keyed.decide(dropped, Decision.DISCARD).newest == {}
 
 
 def test_a_batch_that_the_next_driver_publishes_replaces_held_rows(keyed: Keyed) -> None:
