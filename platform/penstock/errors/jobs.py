@@ -57,6 +57,15 @@ class UnknownName(JobError, LookupError):
     remedy = "Use one of the names that exist; the message lists them."
 
 
+class UnknownMethod(JobError, AttributeError):
+    """A stream, or a window of one, has no method of this name."""
+
+    code = "PEN-JOB-041"
+    remedy = (
+        "Call one of the methods that the message lists; what it advises is what other systems have under the name."
+    )
+
+
 class MissingSink(JobError):
     """A stream of the job leads to no sink."""
 

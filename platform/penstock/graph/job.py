@@ -38,6 +38,7 @@ from penstock.graph.policies import MaxRate, OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
 from penstock.graph.source_location import job_error
 from penstock.graph.steps import StepNode
+from penstock.graph.unknown_methods import METHODS_OF_STREAMS
 
 __all__ = ["Job", "Stream"]
 
@@ -171,6 +172,8 @@ class Job:
 class Stream(MapBatchesMethods["Stream"], JoinStaticMethods["Stream"], CacheMethods["Stream"], StatefulSteps["Stream"]):
     """Rows in motion; each method returns a new stream and leaves this one as it is."""
 
+    advice = METHODS_OF_STREAMS
+
     def __init__(self, job: Job, node: Node) -> None:
         self._job = job
         self._node = node
@@ -178,6 +181,9 @@ class Stream(MapBatchesMethods["Stream"], JoinStaticMethods["Stream"], CacheMeth
     @property
     def _stream(self) -> Stream:
         return self
+
+    def _subject(self) -> str:
+        return "a stream"
 
     def max_rate(self, rows_per_second: float | None = None, *, per_partition: float | None = None) -> Stream:
         """Limit the rows a second that are read of a source, whatever the rate estimator gives (SEMANTICS 8).

@@ -15,6 +15,7 @@ from penstock.graph.specs.state_functions import StateFunctionMethods
 from penstock.graph.specs.time_windows import TimeWindows, WindowedStream
 from penstock.graph.specs.tuple_windows import TupleWindow, WindowedTuples
 from penstock.graph.stateful import Stream
+from penstock.graph.unknown_methods import METHODS_OF_KEYED_STREAMS, NamedMethods
 from penstock.graph.windowed import WindowMethods
 from penstock.graph.windows import EventWindow
 
@@ -27,6 +28,7 @@ class _EventWindows(WindowedStream[Stream]):
 
 # The operators of the product: whose methods stand here is registered.
 class StatefulSteps(
+    NamedMethods,
     WindowMethods[Stream],
     StateFunctionMethods[Stream],
     DeduplicateMethods[Stream],
@@ -35,6 +37,7 @@ class StatefulSteps(
 ):
     """Offer the steps that keep state: to keyed streams, and to whole streams as one group without a key."""
 
+    _internal = frozenset({"advice", "windowed"})
     windowed = (_EventWindows, GlobalWindowStream, BatchWindowedStream, WindowedTuples)
 
     @overload
@@ -56,6 +59,8 @@ class StatefulSteps(
 class KeyedStream(StatefulSteps[Stream]):
     """A stream whose rows are grouped by key."""
 
+    advice = METHODS_OF_KEYED_STREAMS
+
     def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
         self._rows = stream
         self._keys = keys
@@ -63,3 +68,6 @@ class KeyedStream(StatefulSteps[Stream]):
     @property
     def _stream(self) -> Stream:
         return self._rows
+
+    def _subject(self) -> str:
+        return f"a stream keyed by {', '.join(self._keys)}"

@@ -16,19 +16,22 @@ from penstock.graph.names import checked_name
 from penstock.graph.source_location import job_error, user_site
 from penstock.graph.stateful import StepMethods, Stream
 from penstock.graph.steps import StepSpec
+from penstock.graph.unknown_methods import METHODS_OF_WINDOWS, NamedMethods
 
 __all__ = ["WindowMethods", "Windowed"]
 
 Spec = TypeVar("Spec")
 
 
-class Windowed(ABC, Generic[Stream, Spec]):
+class Windowed(NamedMethods, ABC, Generic[Stream, Spec]):
     """Windows of which nothing is computed yet. A job whose windows nobody uses is refused."""
 
     takes: ClassVar[type]
     """The class of what `window` is given."""
     hint: ClassVar[str]
     """A call that computes something of them, as text."""
+    advice = METHODS_OF_WINDOWS
+    _internal = frozenset({"advice", "checked", "hint", "mark_used", "refuse_unused", "steps", "takes"})
 
     def __init__(self, rows: StepMethods[Stream], name: str, spec: Spec, partitions: int | None) -> None:
         self._rows = rows
@@ -62,6 +65,10 @@ class Windowed(ABC, Generic[Stream, Spec]):
             taken.add(name.lower())
             checked[name] = aggregate
         return checked
+
+    def _subject(self) -> str:
+        self.mark_used()  # it is refused at once, and the window may be written again
+        return f"window {self._name!r}"
 
     @property
     def _keys(self) -> tuple[str, ...]:
