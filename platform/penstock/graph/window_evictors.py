@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from penstock.graph.declarations import checked_text
 from penstock.graph.durations import Count, Duration, duration_micros
@@ -14,14 +14,44 @@ from penstock.graph.trigger_protocol import Moment
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Evictor", "KeepDelta", "KeepLast", "KeepNewest", "RowEvictor", "checked_evictor", "evictor_words"]
+__all__ = [
+    "Evictor",
+    "KeepDelta",
+    "KeepLast",
+    "KeepNewest",
+    "ReadyEvictor",
+    "RowEvictor",
+    "checked_evictor",
+    "evictor_words",
+]
+
+
+class ReadyEvictor:
+    """A plain value that jobs write, for all windows of a batch at once; `operators/triggers/evictions.py` applies it.
+
+    Its text is what the job writes.
+    """
+
+    __slots__ = ()
+
+    by_event_time: ClassVar[bool] = False
+    """Whether it reads event times, which the rows must have then."""
+    bounds: ClassVar[bool] = False
+    """Whether a window has a bound after it, in rows or in time, however many rows come."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the Spark SQL expressions of numbers that it reads of the rows. The state keeps their values."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
-class KeepLast:
+class KeepLast(ReadyEvictor):
     """Keep the last `rows` rows in the order of arrival."""
 
     rows: int
+
+    bounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raise JobError for what is no number of rows; `count(3)` is one too."""
@@ -35,10 +65,13 @@ class KeepLast:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepNewest:
+class KeepNewest(ReadyEvictor):
     """Keep the rows whose event time is later than the latest one of the window - `within`."""
 
     within: Duration
+
+    by_event_time: ClassVar[bool] = True
+    bounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raise JobError for what is no duration above 0."""
@@ -49,7 +82,7 @@ class KeepNewest:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepDelta:
+class KeepDelta(ReadyEvictor):
     """Keep the rows whose value differs from that of the last row by less than `threshold`.
 
     Values are compared as doubles. A row whose value is null stays, and is no last row.
@@ -69,6 +102,11 @@ class KeepDelta:
         if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
             raise job_error(f"the threshold of KeepDelta is {number!r}, not a number above 0")
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the value."""
+        return (self.value,)
+
     def __str__(self) -> str:
         return f"KeepDelta({self.value!r}, {self.threshold:g})"
 
@@ -84,16 +122,16 @@ class RowEvictor(Protocol):
         """
 
 
-Evictor: TypeAlias = KeepLast | KeepNewest | KeepDelta | RowEvictor
+Evictor: TypeAlias = ReadyEvictor | RowEvictor
 
 
 def checked_evictor(evictor: object) -> Evictor:
     """Return an evictor, or refuse with the user's line what is none."""
-    if isinstance(evictor, type) or not isinstance(evictor, KeepLast | KeepNewest | KeepDelta | RowEvictor):
+    if isinstance(evictor, type) or not isinstance(evictor, ReadyEvictor | RowEvictor):
         raise job_error(f"evict takes an evictor such as KeepLast(10), or an object with keep, not {evictor!r}")
     return evictor
 
 
 def evictor_words(evictor: Evictor) -> str:
     """Return an evictor as the job writes it; one of the user's by the name of its class."""
-    return str(evictor) if isinstance(evictor, KeepLast | KeepNewest | KeepDelta) else type(evictor).__qualname__
+    return str(evictor) if isinstance(evictor, ReadyEvictor) else type(evictor).__qualname__

@@ -19,9 +19,7 @@ from penstock.graph.timeouts import Timeout, idle_micros
 from penstock.graph.trigger_protocol import AnyTrigger, Trigger, checked_trigger, fires, trigger_words, walk
 from penstock.graph.window_evictors import (
     Evictor,
-    KeepDelta,
-    KeepLast,
-    KeepNewest,
+    ReadyEvictor,
     checked_evictor,
     evictor_words,
 )
@@ -125,7 +123,8 @@ class GlobalWindows(StepSpec):
     @property
     def read_by_evictor(self) -> tuple[str, ...]:
         """Return the expressions that the evictor reads of all rows."""
-        return (self.window.evicts_by.value,) if isinstance(self.window.evicts_by, KeepDelta) else ()
+        evictor = self.window.evicts_by
+        return evictor.reads if isinstance(evictor, ReadyEvictor) else ()
 
     @property
     def read_by_aggregates(self) -> tuple[str, ...]:
@@ -136,7 +135,7 @@ class GlobalWindows(StepSpec):
     @property
     def keeps_rows(self) -> bool:
         """Return whether the state needs all columns of rows: a function, or an evictor of the user's, sees them."""
-        own = not isinstance(self.window.evicts_by, KeepLast | KeepNewest | KeepDelta | None)
+        own = not isinstance(self.window.evicts_by, ReadyEvictor | None)
         return self.function is not None or own
 
     def reads(self, side: int) -> Reads:
@@ -158,7 +157,8 @@ class GlobalWindows(StepSpec):
         """Raise JobError without event time that is needed, and MissingSink for rows that nobody writes."""
         what = f"window {node.name!r}"
         by_event = any(isinstance(part, Trigger) and not part.parts and part.event for part in walk(self.trigger))
-        if by_event or isinstance(self.window.evicts_by, KeepNewest):
+        evictor = self.window.evicts_by
+        if by_event or (isinstance(evictor, ReadyEvictor) and evictor.by_event_time):
             need_event_time(graph, node, what)
         need_sink(graph, node, what)
         if isinstance(self.window.late, LateTo):
@@ -259,4 +259,4 @@ def bounded(window: GlobalWindow) -> bool:
     """Return whether trigger or evictor empty a window, or bound it, whenever it is emitted."""
     trigger = window.fires_by
     empties = isinstance(trigger, Trigger) and trigger.empties
-    return empties or isinstance(window.evicts_by, KeepLast | KeepNewest)
+    return empties or (isinstance(window.evicts_by, ReadyEvictor) and window.evicts_by.bounds)

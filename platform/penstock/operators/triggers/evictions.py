@@ -2,49 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest
+from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest, ReadyEvictor
 from penstock.state.keys import Bools, Ints
 
-__all__ = ["kept_rows"]
+__all__ = ["EVICTIONS", "WindowedRows", "kept_rows"]
 
 
-def kept_rows(
-    evictor: KeepLast | KeepNewest | KeepDelta, ids: Ints, total: int, times: Ints, values: pa.Array | None
-) -> Bools:
-    """Return which rows stay.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowedRows:
+    """The rows of the windows that fire.
 
-    Args:
-        evictor: The evictor.
+    Attributes:
         ids: int64: the window of each row, from 0, ascending. Rows of a window are in the order of arrival.
         total: How many windows there are.
         times: int64: the event time of each row.
-        values: Those that the evictor reads of the rows; None where it reads none.
+        values: For each expression that the evictor `reads`, its numbers of the rows, with nulls.
     """
-    match evictor:
-        case KeepLast():
-            ends = np.searchsorted(ids, ids, side="right")
-            last: Bools = ends - np.arange(len(ids)) <= evictor.rows
-            return last
-        case KeepNewest():
-            newest = np.full(total, np.iinfo(np.int64).min, dtype=np.int64)
-            np.maximum.at(newest, ids, times)
-            new: Bools = newest[ids] - times < evictor.within.micros
-            return new
-        case KeepDelta():
-            assert values is not None
-            column = pc.cast(values, pa.float64())
-            given: Bools = column.is_valid().to_numpy(zero_copy_only=False)
-            numbers: npt.NDArray[np.float64] = column.fill_null(0.0).to_numpy()
-            reference = np.zeros(total, dtype=np.float64)
-            backwards = np.flatnonzero(given)[::-1]
-            windows, last_rows = np.unique(ids[backwards], return_index=True)
-            reference[windows] = numbers[backwards[last_rows]]
-            # What cannot be compared stays.
-            far = np.abs(numbers - reference[ids]) >= evictor.threshold
-            near: Bools = ~far | ~given
-            return near
+
+    ids: Ints
+    total: int
+    times: Ints
+    values: tuple[pa.Array, ...] = ()
+
+
+def kept_rows(evictor: ReadyEvictor, rows: WindowedRows) -> Bools:
+    """Return which rows stay."""
+    return EVICTIONS[type(evictor)](evictor, rows)
+
+
+def _last(evictor: KeepLast, rows: WindowedRows) -> Bools:
+    ends = np.searchsorted(rows.ids, rows.ids, side="right")
+    last: Bools = ends - np.arange(len(rows.ids)) <= evictor.rows
+    return last
+
+
+def _newest(evictor: KeepNewest, rows: WindowedRows) -> Bools:
+    newest = np.full(rows.total, np.iinfo(np.int64).min, dtype=np.int64)
+    np.maximum.at(newest, rows.ids, rows.times)
+    new: Bools = newest[rows.ids] - rows.times < evictor.within.micros
+    return new
+
+
+def _near(evictor: KeepDelta, rows: WindowedRows) -> Bools:
+    column = pc.cast(rows.values[0], pa.float64())
+    given: Bools = column.is_valid().to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[np.float64] = column.fill_null(0.0).to_numpy()
+    reference = np.zeros(rows.total, dtype=np.float64)
+    backwards = np.flatnonzero(given)[::-1]
+    windows, last_rows = np.unique(rows.ids[backwards], return_index=True)
+    reference[windows] = numbers[backwards[last_rows]]
+    # What cannot be compared stays.
+    far = np.abs(numbers - reference[rows.ids]) >= evictor.threshold
+    near: Bools = ~far | ~given
+    return near
+
+
+EVICTIONS: dict[type[ReadyEvictor], Callable[[Any, WindowedRows], Bools]] = {
+    KeepDelta: _near,
+    KeepLast: _last,
+    KeepNewest: _newest,
+}
+"""What each ready-made evictor does: a mask of the rows that stay."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.specs.global_windows import GlobalWindows
-from penstock.graph.window_evictors import KeepDelta, KeepLast, KeepNewest
+from penstock.graph.window_evictors import ReadyEvictor
 from penstock.graph.window_functions import WindowView
 from penstock.operators.aggregates import AggregatePlan, Partials, Rows
 from penstock.operators.columns import column_array, integers
@@ -20,7 +20,7 @@ from penstock.operators.functions.key_index import NONE, moments
 from penstock.operators.functions.python_values import key_values
 from penstock.operators.functions.window_calls import WindowCalls
 from penstock.operators.protocol import TIME, StateView, StepFacts
-from penstock.operators.triggers.evictions import kept_rows
+from penstock.operators.triggers.evictions import WindowedRows, kept_rows
 from penstock.operators.triggers.global_layout import EVENT_TIME, ROW, ROWS, GlobalLayout
 from penstock.operators.triggers.row_evictors import kept_by
 from penstock.state.keys import Bools, Ints
@@ -193,13 +193,13 @@ class WindowRows:
         evictor = self.windows.spec.window.evicts_by
         if evictor is None:
             return np.ones(len(ids), dtype=np.bool_)
-        if not isinstance(evictor, KeepLast | KeepNewest | KeepDelta):
+        if not isinstance(evictor, ReadyEvictor):
             windows = self.windows
             keys = windows.keys_at(fires)
             return kept_by(windows.name, evictor, self._visible(rows, fires[ids]), ids, keys, windows.facts)
-        read = self.windows.layout.input_of(evictor.value) if isinstance(evictor, KeepDelta) else None
-        values = None if read is None else column_array(rows, read)
-        return kept_rows(evictor, ids, len(fires), moments(rows, EVENT_TIME), values)
+        values = tuple(column_array(rows, self.windows.layout.input_of(sql)) for sql in evictor.reads)
+        of = WindowedRows(ids=ids, total=len(fires), times=moments(rows, EVENT_TIME), values=values)
+        return kept_rows(evictor, of)
 
     def _called(self, rows: pa.Table, ids: Ints, fires: Ints) -> tuple[pa.Table, Ints]:
         windows = self.windows

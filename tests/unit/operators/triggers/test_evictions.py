@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from global_disk import GlobalDisk
 
-from penstock import micros
-from penstock.evictors import KeepDelta, KeepLast, KeepNewest
-from penstock.operators.triggers.evictions import kept_rows
+import penstock.evictors
+from penstock import agg, count, micros
+from penstock.evictors import KeepDelta, KeepLast, KeepNewest, RowEvictor
+from penstock.graph.specs.global_windows import GlobalWindows, bounded
+from penstock.graph.window_evictors import ReadyEvictor
+from penstock.operators.triggers.evictions import EVICTIONS, WindowedRows, kept_rows
+from penstock.triggers import Every
+from penstock.windows import GlobalWindow
 
 NAN = float("nan")
 
@@ -38,7 +47,45 @@ def test_an_evictor_keeps_what_it_says(
     ids = np.array([0] + [1] * n + [2] * 2)
     every = np.array([100, *times, 50, 50])
     column = pa.array([100.0, *values, 50.0, 50.0], pa.float64())
-    kept = kept_rows(evictor, ids, 3, every, column)
+    kept = kept_rows(evictor, WindowedRows(ids=ids, total=3, times=every, values=(column,)))
     assert np.flatnonzero(kept[1 : n + 1]).tolist() == [*expected]
     assert kept[0]
     assert kept[n + 1 :].all()
+
+
+def test_each_evictor_that_jobs_can_name_is_registered() -> None:
+    """6: `penstock.evictors` names the ready-made ones, and a protocol for those of a job."""
+    named = {getattr(penstock.evictors, name) for name in penstock.evictors.__all__}
+    assert {*EVICTIONS} == named - {RowEvictor}
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAbove(ReadyEvictor):
+    """Keep rows whose value is above a number."""
+
+    value: str
+    least: float
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the value."""
+        return (self.value,)
+
+    def __str__(self) -> str:
+        return f"KeepAbove({self.value!r}, {self.least:g})"
+
+
+def test_an_evictor_is_a_value_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRIBUTING: nothing else knows it. What it reads is kept, what it evicts is gone, and it bounds nothing."""
+    above = lambda evictor, rows: pc.greater(rows.values[0], evictor.least).to_numpy(zero_copy_only=False)  # noqa: E731
+    monkeypatch.setitem(EVICTIONS, KeepAbove, above)
+    window = GlobalWindow().trigger(Every(count(2))).evict(KeepAbove("v", 4))
+    spec = GlobalWindows(window=window, aggregates={"total": agg.sum("n")})
+    assert spec.reads(0).expressions == ("v", "n")
+    assert spec.settings()["evictor"] == "KeepAbove('v', 4)"
+    assert not bounded(window)
+    disk = GlobalDisk(spec, tmp_path)
+    rows = [{"k": "a", "n": n, "v": float(n), "t": n} for n in (3, 5, 9)]
+    first, second = disk.batch(rows, time=1), disk.batch(rows[:2], time=2)
+    assert [made.output for made in (first, second)] == [[{"k": "a", "total": 14}], [{"k": "a", "total": 19}]]
+    assert [made.counts["evicted"] for made in (first, second)] == [1, 1]
