@@ -16,6 +16,7 @@ from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
 from penstock.graph.source_location import SourceLocation
 from penstock.graph.unsteady import clock_words, read_clock, unsteady_call
 from penstock.operators.protocol import TIME
+from penstock.runtime.plan.job_plan import SEVERAL_BEHIND_STEP
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
 from penstock.runtime.tasks.specs import ROW_STATUS
 from penstock.runtime.tasks.transport import ENVELOPE
@@ -46,15 +47,16 @@ _EXACT_TIMES = (
 )
 """Of a row in quarantine all is written, so that it can be sent through again: by itself Spark cuts microseconds."""
 _KEPT = (TIME, ROW_STATUS, PARTITION, POSITION, ERROR, RAW)
-_SEVERAL_ROWS = (
-    "a column has one value for each row, and a function such as explode makes several rows of one; use "
-    "transform('words', lambda rows: rows.selectExpr('*', 'explode(words) AS word'))"
-)
+_SEVERAL_ROWS = "a column has one value for each row, and a function such as explode makes several rows of one; use "
+_BY_TRANSFORM = "transform('words', lambda rows: rows.selectExpr('*', 'explode(words) AS word'))"
 
 
 @contextmanager
-def at_site(site: SourceLocation) -> Iterator[None]:
-    """Turn what Spark says about an expression into a BadExpression, and give every error the user's line."""
+def at_site(site: SourceLocation, several: str = _BY_TRANSFORM) -> Iterator[None]:
+    """Turn what Spark says about an expression into a BadExpression, and give every error the user's line.
+
+    `several` is what makes several rows of one at this place of a job.
+    """
     from pyspark.errors import AnalysisException, ParseException, PySparkTypeError, PySparkValueError
 
     try:
@@ -65,7 +67,8 @@ def at_site(site: SourceLocation) -> Iterator[None]:
     except (AnalysisException, ParseException, PySparkTypeError, PySparkValueError) as why:
         message = str(why.getMessage() if hasattr(why, "getMessage") else why).strip().splitlines()[0]
         # Spark names the expression that Penstock has made of the user's, of which the user knows nothing.
-        message = _SEVERAL_ROWS if message.startswith("[UNSUPPORTED_GENERATOR") else _without_hidden(message)
+        generates = message.startswith("[UNSUPPORTED_GENERATOR")
+        message = _SEVERAL_ROWS + several if generates else _without_hidden(message)
         raise BadExpression(message, where=str(site)) from None
 
 
@@ -130,7 +133,8 @@ class BranchFrame:
 
     def followed(self, node: Node) -> BranchFrame:
         """Return what a step of the branch makes of the rows; raises BadExpression at its line where it is wrong."""
-        with at_site(node.site):
+        behind_step = not set(ENVELOPE.names).isdisjoint(self.hidden)
+        with at_site(node.site, SEVERAL_BEHIND_STEP if behind_step else _BY_TRANSFORM):
             match node:
                 case FilterNode():
                     return _filter(self, node)

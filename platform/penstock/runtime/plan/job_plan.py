@@ -34,7 +34,25 @@ from penstock.graph.nodes import (
 )
 from penstock.graph.steps import StepNode
 
-__all__ = ["Branch", "Fork", "Hop", "JobPlan", "Leaf", "Shuffle", "SinkLeaf", "StepLeaf", "plan_job", "port_name"]
+__all__ = [
+    "SEVERAL_BEHIND_STEP",
+    "Branch",
+    "Fork",
+    "Hop",
+    "JobPlan",
+    "Leaf",
+    "Shuffle",
+    "SinkLeaf",
+    "StepLeaf",
+    "plan_job",
+    "port_name",
+]
+
+SEVERAL_BEHIND_STEP = (
+    "map_with_state('words', fn, state='none boolean', output='k string, word string', unbounded=True), whose "
+    "fn(time, key, row, state) returns a list of rows and keeps no state"
+)
+"""What makes several rows of one after a step with state; they keep the place of their row (SEMANTICS 1.6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +319,16 @@ def _refuse_unsupported(graph: JobGraph) -> None:
         late = next((n for n in branch.chain if isinstance(n, TransformNode)), None)
         if late is not None:
             raise JobError(
-                f"transform {late.name!r} follows a stateful step; a DataFrame function there would run the "
-                "state work twice, so transform before the window or in the reader of the sink",
+                f"transform {late.name!r} follows a stateful step, whose state work a DataFrame function would run "
+                "twice. Transform before the window or in the reader of the sink; for several rows of one use "
+                + SEVERAL_BEHIND_STEP,
                 where=str(late.site),
             )
         unknown = next((n for n in branch.chain if isinstance(n, MapBatchesNode) and not n.same_rows), None)
         if unknown is not None:
             raise JobError(
-                f"map_batches {unknown.name!r} follows a stateful step without same_rows=True. Its rows would "
-                "have no place among those of other tasks (SEMANTICS 1.6): return a row for each, and filter after it",
+                f"map_batches {unknown.name!r} follows a stateful step without same_rows=True. Its rows would have no "
+                "place among those of other tasks (SEMANTICS 1.6). Return a row for each, and filter after it; for "
+                "several rows of one use " + SEVERAL_BEHIND_STEP,
                 where=str(unknown.site),
             )

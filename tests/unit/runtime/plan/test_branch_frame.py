@@ -17,6 +17,7 @@ from penstock.graph.job import Stream
 from penstock.quality import OnFail
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import FileReplay, MemorySource
+from penstock.state import State
 from penstock.testing import Harness
 from penstock.windows import Tumbling
 
@@ -147,6 +148,52 @@ def test_a_line_becomes_its_words_by_a_transform_and_not_by_a_column(tmp_path: P
         totals = h.commit().totals
         assert totals["source:orders"] == {"read": 4, "quarantined": 0, "passed": 4}
         assert totals["window:w"]["rows"] == 7
+
+
+def test_several_rows_are_made_of_one_behind_a_step_by_a_state_function(tmp_path: Path) -> None:
+    """SEMANTICS 1.6, 7.1: the error names the way, whose rows have the place and the event time of their row."""
+
+    def words(name: str, by: Callable[[Stream], Stream]) -> Job:
+        job = Job(name, partitions=2)
+        window = orders(job, "line string, t timestamp").window("all", Tumbling(seconds(10)).drop_late())
+        split = by(window.aggregate(words=agg.collect("line", limit=100)))
+        if name == "map_batches":  # it has no event times that a window could go by
+            split.write("out", MemorySink())
+            return job
+        split.window("again", Tumbling(seconds(10)).drop_late()).aggregate(words=agg.collect("word", limit=100)).write(
+            "out", MemorySink()
+        )
+        return job
+
+    wrong: dict[str, Callable[[Stream], Stream]] = {
+        "select": lambda rows: rows.select("explode(words) AS word"),
+        "transform": lambda rows: rows.transform("words", lambda frame: frame.selectExpr("explode(words) AS word")),
+        "map_batches": lambda rows: rows.map_batches("words", lambda table, info: table, output="word string"),
+    }
+    for name, by in wrong.items():
+        with (
+            pytest.raises(PenstockError, match=r"use map_with_state.*test_branch_frame\.py"),
+            Harness(words(name, by), tmp_path / name),
+        ):
+            pass
+
+    def each(time: datetime, key: object, row: dict[str, Any] | None, state: State) -> list[dict[str, Any]]:
+        assert row is not None
+        return [{"word": word} for word in row["words"]]
+
+    job = words(
+        "right",
+        lambda rows: rows.map_with_state(
+            "words", each, state="none boolean", output="word string", unbounded=True, partitions=3
+        ),
+    )
+    with Harness(job, tmp_path / "right") as h:
+        h.batch({"orders": [{"line": word, "t": n} for n, word in enumerate(["to", "be", "or", "not", "to", "be"])]})
+        h.batch({"orders": [{"line": "late", "t": 25}]})
+        h.batch({})
+        h.drain()
+        assert [row["words"] for row in h.output()["out"]] == [["to", "be", "or", "not", "to", "be"], ["late"]]
+        assert h.state("words") == []
 
 
 @pytest.mark.parametrize(
