@@ -6,6 +6,8 @@ import errno
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from fake_engine import SECOND, Witness, World, WorldPublisher, ledger_of, make_driver, run_to_end, windowed_job
@@ -21,7 +23,7 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import ComputeFailed, SinkBehind
 from penstock.runtime.driver import retention
 from penstock.runtime.driver.loop import Driver, DriverSettings
-from penstock.runtime.driver.retention import sweep_left
+from penstock.runtime.driver.retention import Retention, sweep_left
 from penstock.runtime.driver.savepoint import save_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.inspect.fsck import verify
@@ -347,3 +349,25 @@ def test_sources_delete_only_what_no_kept_or_saved_commit_reads_on_from(
     count = len(asked)
     driver.janitor._sweep_blocks()
     assert len(asked) == count
+
+
+def test_no_batch_waits_for_two_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F30: each folder is swept once in eight batches, temporary files once in 64, and no batch does two of these."""
+    done: list[list[str]] = []
+    parts = [lambda name=name: done[-1].append(name) for name in ("log", "state", "blocks", "staged")]
+    monkeypatch.setattr(Retention, "_parts", lambda *_: [*parts])
+    log = MagicMock()
+    log.store.janitor = lambda *_: done[-1].append("temporary")
+    janitor = Retention(LocalFolder(tmp_path), keep=20)
+    for batch in range(128):
+        done.append([])
+        janitor.sweep(SimpleNamespace(batch=batch, held={}, floor=0, time=0), log)  # type: ignore[arg-type]
+    assert max(map(len, done)) == 1
+    names = [name for batch in done for name in batch]
+    assert {name: names.count(name) for name in names} == {
+        "log": 16,
+        "state": 16,
+        "blocks": 16,
+        "staged": 16,
+        "temporary": 2,
+    }
