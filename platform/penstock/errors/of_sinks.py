@@ -168,12 +168,12 @@ class OutputDenied(SinkError, PermissionError):
 
 
 class ManifestDamaged(SinkError, ValueError):
-    """A file of the manifest of a sink's folder is not what was written."""
+    """A file of the manifest of a sink's folder is gone, or not what was written."""
 
     code = "PEN-SNK-021"
     remedy = (
-        "Restore the file from a backup. Without one, remove it: the manifest then misses its batches, whose data "
-        "files are in the folder."
+        "Restore the file from a backup. Without one, remove it: the next batch writes that of a batch again, from the "
+        "data files in the folder."
     )
     exit_code = EXIT_PERSON
 

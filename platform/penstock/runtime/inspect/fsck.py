@@ -24,7 +24,7 @@ from penstock.errors import (
     StorageDenied,
 )
 from penstock.runtime.inspect.fsck_blocks import verify_blocks
-from penstock.runtime.inspect.fsck_output import verify_output
+from penstock.runtime.inspect.fsck_output import verify_manifests, verify_output
 from penstock.runtime.snapshots.catalog import snapshot_problems, snapshots_of, unreadable_tables
 from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.references import Piece
@@ -115,6 +115,7 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
             *_of_state(before, states, back),
             *(Finding(what, means) for what, means in blocks.problems),
             *(Finding(what, means) for what, means in verify_output(folder, before)),
+            *(Finding(what, means) for what, means in verify_manifests(before)),
             *_of_snapshots(folder),
         ),
     )

@@ -1,4 +1,7 @@
-"""Verify output that was staged below a checkpoint and that no sink shows yet: of held batches, and of the last one."""
+"""Verify what a checkpoint knows of output: staged files that no sink shows yet, and the manifests of folders.
+
+Staged files are those of held batches, and of the last one.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from penstock.checkpoint.log.entries import StagedFile
-from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.log.recovery import Recovered, takeover_of
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import CheckpointCorrupt, PenstockError
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import waiting
+from penstock.sinks.files.folders import output_folder
+from penstock.sinks.files.manifest import Manifest
 from penstock.sinks.staged_files import verify_staged
 
-__all__ = ["verify_output"]
+__all__ = ["verify_manifests", "verify_output"]
 
 
 def verify_output(folder: CheckpointFolder, recovered: Recovered) -> Iterator[tuple[str, str]]:
@@ -32,6 +38,22 @@ def verify_output(folder: CheckpointFolder, recovered: Recovered) -> Iterator[tu
         if last is not None and recovered.to_publish(sink) is not None:
             means = f"the next start stops if sink {sink} does not show batch {last.batch}: restore the batch before it"
             yield from ((f"batch {last.batch}: {what}", means) for what in _damaged(folder / "staged" / sink, files))
+
+
+def verify_manifests(recovered: Recovered) -> Iterator[tuple[str, str]]:
+    """Yield the files of batches that are gone from the manifests of folders that sinks wrote to, and what that means.
+
+    A folder that does not answer, or that nobody may read, is passed over: its files may be whole.
+    """
+    takeover = takeover_of(recovered.log, recovered.commit)
+    for sink, place in ({} if takeover is None else takeover.sinks).items():
+        with suppress(PenstockError):
+            manifest = Manifest(output_folder(place), f"{read_metadata(recovered.log.store).uuid}/{sink}")
+            recent = manifest.recent()
+            for batch in manifest.lost(manifest.named_by(recent[-1]), recent) if recent else ():
+                means = "readers of the manifest get an error; the next batch for the sink writes the file again"
+                path = manifest.folder.full(manifest.path(batch))
+                yield f"batch {batch}: sink {sink} lacks a file of its manifest ({path})", means
 
 
 def _held(folder: CheckpointFolder, recovered: Recovered) -> list[int]:

@@ -7,7 +7,8 @@
 - `truncated/<slot>`: batches that a restore has taken back
 
 The file of a batch is created once, so of two publishers one has published the batch. The newest files of batches stay;
-older ones are folded into one, in which each batch is written once more and never again (decision 120).
+older ones are folded into one, in which each batch is written once more and never again (decision 120). The file of a
+batch names the others that there were beside it, so that one that somebody has deleted is missed (decision 188).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ HIDDEN = "_penstock"
 _BATCHES = f"{HIDDEN}/batches"
 _KIND = "published"
 _TRUNCATED = "truncated"
+_RECENT = "recent"
+_FIELDS = {_KIND: ("app", "batches"), _TRUNCATED: ("slot", "after", "until")}
 _DIGITS = 12
 KEEP = 8
 """Newest files of batches that are never folded: they say how far the app is."""
@@ -106,23 +109,36 @@ class Manifest:
         """Return the batches that have a file of their own, ascending: the newest one is the last."""
         return _numbers(self.folder.names(self._place))
 
-    def add(self, batch: int, files: Iterable[BatchFile]) -> bool:
-        """Say that a batch is published; False where that was said before."""
+    def add(self, batch: int, files: Iterable[BatchFile], recent: Sequence[int] = ()) -> bool:
+        """Say that a batch is published, beside those with a file of their own; False where that was said before."""
         body = {"app": self.app, "batches": [{"batch": batch, "files": [asdict(file) for file in files]}]}
-        return self.folder.create(self._path(batch), encode(_KIND, body))
+        return self.folder.create(self.path(batch), encode(_KIND, body | {_RECENT: [*recent]}))
+
+    def named_by(self, batch: int) -> list[int]:
+        """Return the batches that had a file of their own when this one was published; raises ManifestDamaged."""
+        return list(_body(self.folder, self.path(batch), _KIND).get(_RECENT, ()))
+
+    def lost(self, named: Iterable[int], recent: Sequence[int]) -> list[int]:
+        """Return those of the named batches that neither have a file of their own, as `recent` has, nor are folded."""
+        gone = set(named) - set(recent)
+        for name in self.folder.names(f"{self._place}/folded") if gone else ():
+            first, _, last = name.partition("-")
+            if last.isdecimal() and any(int(first) <= batch <= int(last) for batch in gone):
+                gone -= {each["batch"] for each in _read(self.folder, f"{self._place}/folded/{name}")[1]}
+        return sorted(gone)
 
     def fold(self, recent: Sequence[int]) -> None:
         """Put batches with a file of their own into one, if there are many; a crash in between leaves both."""
         old = recent[:-KEEP]
         if len(old) < FOLD:
             return
-        batches = [each for batch in old for each in _read(self.folder, self._path(batch))[1]]
+        batches = [each for batch in old for each in _read(self.folder, self.path(batch))[1]]
         if batches:
             body = {"app": self.app, "batches": batches}
             name = f"{old[0]:0{_DIGITS}d}-{old[-1]:0{_DIGITS}d}"
             self.folder.create(f"{self._place}/folded/{name}", encode(_KIND, body))
         for batch in old:
-            self.folder.delete(self._path(batch))
+            self.folder.delete(self.path(batch))
 
     def truncate(self, truncation: Truncation) -> bool:
         """Say that batches are taken back; False where that was said for this Restore before."""
@@ -137,7 +153,8 @@ class Manifest:
         """Return the files of all batches, also of those that were taken back; raises ManifestDamaged."""
         return _entries(self.folder, self._place)[1]
 
-    def _path(self, batch: int) -> str:
+    def path(self, batch: int) -> str:
+        """Return the path of a batch's own file, below the folder."""
         return f"{self._place}/{batch:0{_DIGITS}d}"
 
 
@@ -162,48 +179,56 @@ def truncations_by_key(folder: OutputFolder) -> dict[str, list[Truncation]]:
 
 def _published(folder: OutputFolder) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
     for key in folder.names(_BATCHES):
-        app, batches = _entries(folder, f"{_BATCHES}/{key}")
+        app, batches = _entries(folder, f"{_BATCHES}/{key}", whole=True)
         truncations = _truncations(folder, f"{_BATCHES}/{key}")
         for batch, files in batches.items():
             if not any(known.has(batch) for known in truncations):
                 yield batch, app, files
 
 
-def _entries(folder: OutputFolder, place: str) -> tuple[str, dict[int, list[dict[str, Any]]]]:
-    """Return the app of a place, "" where it has published nothing, and its batches."""
+def _entries(folder: OutputFolder, place: str, *, whole: bool = False) -> tuple[str, dict[int, list[dict[str, Any]]]]:
+    """Return the app of a place, "" where it has published nothing, and its batches.
+
+    Asked for the `whole`, raises ManifestDamaged where a batch is missing that a later one names.
+    """
     paths = [f"{place}/{batch:0{_DIGITS}d}" for batch in _numbers(folder.names(place))]
-    read = [_read(folder, path) for path in paths]
+    bodies = [_body(folder, path, _KIND) for path in paths]
     # Those that were folded meanwhile have a file here by now.
-    read += [_read(folder, f"{place}/folded/{name}") for name in folder.names(f"{place}/folded")]
-    app = next((name for name, _ in read if name), "")
-    return app, {each["batch"]: each["files"] for _, batches in read for each in batches}
+    bodies += [_body(folder, f"{place}/folded/{name}", _KIND) for name in folder.names(f"{place}/folded")]
+    app = next((body["app"] for body in bodies if body), "")
+    batches = {each["batch"]: each["files"] for body in bodies for each in body.get("batches", ())}
+    gone = {batch for body in bodies for batch in body.get(_RECENT, ())} - batches.keys()
+    if whole and gone:
+        raise _damaged(folder, f"{place}/{min(gone):0{_DIGITS}d}", f"gone, of {len(gone):,} that later ones name")
+    return app, batches
 
 
 def _truncations(folder: OutputFolder, place: str) -> list[Truncation]:
-    records = []
-    for number in _numbers(folder.names(f"{place}/{_TRUNCATED}")):
-        path = f"{place}/{_TRUNCATED}/{number:0{_DIGITS}d}"
-        data = folder.read(path)
-        if data is None:
-            continue
-        try:
-            _, body = decode(data, kind=_TRUNCATED, path=folder.full(path))
-            records.append(Truncation(slot=body["slot"], after=body["after"], until=body["until"]))
-        except (CheckpointCorrupt, KeyError) as why:
-            raise ManifestDamaged(f"the file is not what was written: {why}", where=folder.full(path)) from why
-    return records
+    numbers = _numbers(folder.names(f"{place}/{_TRUNCATED}"))
+    bodies = (_body(folder, f"{place}/{_TRUNCATED}/{number:0{_DIGITS}d}", _TRUNCATED) for number in numbers)
+    return [Truncation(slot=body["slot"], after=body["after"], until=body["until"]) for body in bodies if body]
 
 
 def _read(folder: OutputFolder, path: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the app of a file and its batches, none where the file is gone; raises ManifestDamaged."""
+    body = _body(folder, path, _KIND)
+    return body.get("app", ""), body.get("batches", [])
+
+
+def _body(folder: OutputFolder, path: str, kind: str) -> dict[str, Any]:
+    """Return what a file of the manifest says, nothing where it is gone; raises ManifestDamaged."""
     data = folder.read(path)
     if data is None:
-        return "", []
+        return {}
     try:
-        _, body = decode(data, kind=_KIND, path=folder.full(path))
-        return body["app"], body["batches"]
+        body = decode(data, kind=kind, path=folder.full(path))[1]
+        return {name: body[name] for name in (_FIELDS[kind])} | {_RECENT: body.get(_RECENT, [])}
     except (CheckpointCorrupt, KeyError) as why:
-        raise ManifestDamaged(f"the file is not what was written: {why}", where=folder.full(path)) from why
+        raise _damaged(folder, path, f"not what was written: {why}") from why
+
+
+def _damaged(folder: OutputFolder, path: str, how: str) -> ManifestDamaged:
+    return ManifestDamaged(f"the file is {how}", where=folder.full(path))
 
 
 def _numbers(names: Iterable[str]) -> list[int]:

@@ -17,6 +17,7 @@ from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.files.folders import OutputFolder
 from penstock.sinks.files.formats import FileFormat
 from penstock.sinks.files.manifest import BatchFile, Manifest, key_of
+from penstock.sinks.files.mending import mend
 from penstock.sinks.files.partitions import divided, is_named_by
 from penstock.sinks.staged_files import read_staged
 
@@ -43,6 +44,8 @@ class FilePublisher(Publisher):
         self.format = form
         self.partition_by = partition_by
         self._seen: dict[str, int] = {}
+        self._named: dict[str, Sequence[int]] = {}
+        """The batches with a file of their own after the newest that this publisher has published."""
         self._made: tuple[tuple[str, ...], list[_Made]] = ((), [])
 
     def publish(self, publication: Publication) -> None:
@@ -53,6 +56,7 @@ class FilePublisher(Publisher):
         manifest = Manifest(self.folder, app)
         recent = manifest.recent()
         self._refuse_lost(app, recent)
+        self._mend_lost(manifest, recent)
         if batch in recent:
             self._seen[app] = recent[-1]
             return
@@ -70,8 +74,8 @@ class FilePublisher(Publisher):
         made = self._make(rows) if rows else []
         files = [self._write(publication, each) for each in made]
         files += [self._adopt(publication, number, file) for number, file in enumerate(written)]
-        manifest.add(batch, files)
-        self._seen[app] = batch
+        manifest.add(batch, files, recent)
+        self._seen[app], self._named[app] = batch, [*recent, batch]
         self._made = ((), [])
         manifest.fold([*recent, batch])
 
@@ -132,6 +136,14 @@ class FilePublisher(Publisher):
         path = f"{folder}/{name}" if folder else name
         self.folder.adopt(path, self.staging / file.path)
         return BatchFile(path=path, rows=file.rows, size=file.size, sha256=file.checksum)
+
+    def _mend_lost(self, manifest: Manifest, recent: Sequence[int]) -> None:
+        """Write files of the manifest again that somebody has deleted: the newest says which there were."""
+        named = self._named.get(manifest.app)
+        if named is None:
+            named = manifest.named_by(recent[-1]) if recent else ()
+        if lost := manifest.lost(named, recent):
+            mend(self.folder, self.format, manifest.app, lost)
 
     def _refuse_lost(self, app: str, recent: Sequence[int]) -> None:
         seen = self._seen.get(app)

@@ -15,6 +15,8 @@ from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.runtime.inspect.fsck import verify
+from penstock.sinks.files.folders import output_folder
+from penstock.sinks.files.manifest import Manifest
 from penstock.sinks.staged_files import stage_table
 
 
@@ -51,6 +53,29 @@ def damage(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+@pytest.mark.fault("F13")
+def test_a_deleted_file_of_a_folders_manifest_is_found(tmp_path: Path) -> None:
+    """With its place; the manifest of another job in the folder is not this one's."""
+    folder = LocalFolder(tmp_path / "job")
+    log, out = Log(folder.store()), output_folder(tmp_path / "out")
+    uuid = open_or_create(log.store, now=0).uuid
+    sinks = {"files": str(tmp_path / "out"), "topic": "kafka://localhost:1/topic", "table": str(tmp_path / "table")}
+    owned = own(log, sinks=sinks)
+    for batch in range(3):
+        owned.append(offsets(batch))
+        owned.append(commit(batch))
+        for app in (f"{uuid}/files", "another/files"):
+            Manifest(out, app).add(batch, [], range(batch))
+    assert verify(log, folder).findings == ()
+    Path(out.full(Manifest(out, "another/files").path(1))).unlink()
+    assert verify(log, folder).findings == ()
+    gone = Path(out.full(Manifest(out, f"{uuid}/files").path(1)))
+    gone.unlink()
+    (found,) = verify(log, folder).findings
+    assert found.what == f"batch 1: sink files lacks a file of its manifest ({gone})"
+    assert "the next batch for the sink writes the file again" in found.means
 
 
 @pytest.mark.fault("F13")
