@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.errors import JobError, UnboundedState
@@ -43,7 +44,8 @@ class StateFunction(StepSpec):
     """Let a function of the user's keep state for each key (SEMANTICS 7.1, 7.5).
 
     `state` and `output` are Spark DDL; `output` is None if the step emits the keys and their state.
-    `initial` is the name of a table, or a function that returns a DataFrame, of keys and states.
+    `initial` is the name of a table, the path of a Delta table, in which there is a slash, or a function that returns
+    a DataFrame, of keys and states.
     `on_error` is the policy for the rows that the function raises for.
     `event_time`, a Spark SQL expression over the output, and `same_rows` are for the form ARROW. They define the event
     time of the output. `value`, `touched_only` and `with_key_time` are for the form UPDATE.
@@ -133,7 +135,7 @@ class StateFunctionMethods(StepMethods[Stream]):
         state: str,
         output: str,
         timeout: Timeout | None = None,
-        initial: str | Callable[[], Any] | None = None,
+        initial: str | Path | Callable[[], Any] | None = None,
         unbounded: bool = False,
         on_error: OnError = OnError.FAIL,
         partitions: int | None = None,
@@ -149,8 +151,8 @@ class StateFunctionMethods(StepMethods[Stream]):
 
         `state` and `output` are Spark DDL such as "n long, seen array<string>". Returned rows have the columns of
         `output`. State without a `timeout` (TTL) grows with the keys, which `unbounded=True` accepts (7.7).
-        `initial` is the name of a table, or a function that returns a DataFrame, of keys and states. It is loaded
-        once, with the first batch (7.3).
+        `initial` gives keys and states, which are loaded once, with the first batch (7.3). It is a table's name, or a
+        function that returns a DataFrame. A `Path`, and a text with a slash, is the path of a Delta table.
         `on_error` is the policy for exceptions of the function. The batch fails, or the input of the call goes to
         `job.quarantine(name)`, and the key's state stays as it was before the call.
         """
@@ -176,7 +178,7 @@ class StateFunctionMethods(StepMethods[Stream]):
         event_time: str | None = None,
         same_rows: bool = False,
         timeout: Timeout | None = None,
-        initial: str | Callable[[], Any] | None = None,
+        initial: str | Path | Callable[[], Any] | None = None,
         unbounded: bool = False,
         on_error: OnError = OnError.FAIL,
         partitions: int | None = None,
@@ -222,7 +224,7 @@ class StateFunctionMethods(StepMethods[Stream]):
         *,
         value: str = "v",
         state: str,
-        initial: str | Callable[[], Any] | None = None,
+        initial: str | Path | Callable[[], Any] | None = None,
         touched_only: bool = False,
         with_key_time: bool = False,
         on_error: OnError = OnError.FAIL,
@@ -253,8 +255,11 @@ class StateFunctionMethods(StepMethods[Stream]):
     def _function(
         self, name: str, fn: object, partitions: int | None, *, state: str, initial: Any, on_error: OnError, **more: Any
     ) -> Stream:
+        if isinstance(initial, Path):
+            initial = str(initial.absolute())
         if initial is not None and not isinstance(initial, str) and not callable(initial):
-            raise _unfit("initial", name, initial, "give a table's name, or a function that returns a DataFrame")
+            hint = "give a table's name, the path of a Delta table, or a function that returns a DataFrame"
+            raise _unfit("initial", name, initial, hint)
         if not isinstance(on_error, OnError):
             raise _unfit("on_error", name, on_error, "write OnError.FAIL or OnError.QUARANTINE")
         fn = checked_function(fn, f"step {name!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,10 +50,19 @@ def initial_frame(node: StepNode, work: Step, spark: SparkSession, folder: Check
 
     with at_site(node.site):
         initial = node.spec.initial
-        frame = spark.table(initial) if isinstance(initial, str) else initial()  # type: ignore[misc]
+        frame = _table(initial, spark) if isinstance(initial, str) else initial()  # type: ignore[misc]
         if not isinstance(frame, DataFrame):
             raise BadExpression(f"initial= of step {node.name!r} gave a {type(frame).__name__}, not a DataFrame")
         return loading_frame(node, work, {MAIN: frame}, folder=folder, what=f"initial= of step {node.name!r}")
+
+
+def _table(named: str, spark: SparkSession) -> DataFrame:
+    """Return a table by its path, if there is a slash in it, or else by its name; backquotes are of a name."""
+    if "/" not in named or "`" in named:
+        return spark.table(named)
+    # Spark would begin a relative path at the folder that its process was started in.
+    path = named if "://" in named else str(Path(named).absolute())
+    return spark.read.format("delta").load(path)
 
 
 def loading_frame(

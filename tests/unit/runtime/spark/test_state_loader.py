@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from penstock import Job, seconds
 from penstock.errors import BadExpression, JobError, StateError
@@ -100,6 +103,16 @@ def test_a_table_by_its_name_and_every_key_of_an_update(tmp_path, spark, seed):
     spark.catalog.dropTempView("seed_of_state")
 
 
+def test_a_table_by_its_path(tmp_path, monkeypatch):
+    """As `conf.table` gives it, or as a text with a slash; a relative one begins at the folder of the job."""
+    write_deltalake(tmp_path / "totals", pa.table({"k": [k for k, _ in SEED], "n": [n for _, n in SEED]}))
+    monkeypatch.chdir(tmp_path)
+    for place, path in enumerate([tmp_path / "totals", Path("totals"), "./totals"]):
+        with Harness(job_of(path), tmp_path / str(place)) as h:
+            assert fed(h, ("a", 1)) == [("a", 11)]
+            assert kept(h) == {"a": 11, "b": 20, None: 30}
+
+
 def test_what_was_loaded_times_out_as_if_its_last_row_had_come_at_the_zero_time(tmp_path, seed):
     """7.2 holds for it."""
     with Harness(job_of(seed, timeout=idle(seconds(5))), tmp_path) as h:
@@ -118,6 +131,7 @@ def test_a_key_with_two_states_is_refused(tmp_path, spark):
 
 UNFIT = {
     "a column is missing": (lambda spark: spark.range(1), BadExpression, "has no column 'k'; it has id"),
+    "no table there": (lambda spark: "./nothing", BadExpression, "Path does not exist: /"),
     "no frame": (lambda spark: 7, BadExpression, "gave a int, not a DataFrame"),
     "a type that cannot be": (
         lambda spark: spark.createDataFrame([("a", [1])], "k string, n array<int>"), BadExpression, "ARRAY<INT>",
@@ -129,7 +143,8 @@ UNFIT = {
 def test_state_that_cannot_be_loaded_is_refused_before_the_first_batch(tmp_path, spark, what):
     """With the user's line."""
     made, kind, message = UNFIT[what]
-    with pytest.raises(kind) as raised, Harness(job_of(lambda: made(spark)), tmp_path):
+    seed = made(spark)
+    with pytest.raises(kind) as raised, Harness(job_of(seed if isinstance(seed, str) else lambda: seed), tmp_path):
         pass
     assert message in str(raised.value)
     assert "test_state_loader.py:" in str(raised.value.where)
