@@ -140,11 +140,14 @@ def checked_feed(
 ) -> tuple[dict[str, list[Any]], dict[str, int]]:
     """Return the rows and the watermarks, in microseconds, that are to be fed, both by source.
 
-    Raises UnknownName, and JobError for rows of a source that has ended, for rows that are no dicts, and for a
-    watermark that is no time. Also for a column that the source does not have, unless the job reads the quarantine,
-    where such a row goes.
+    Raises UnknownName, and JobError for rows of no source or of one that has ended, for rows that are no dicts, and
+    for a watermark that is no time. Also for a column that the source does not have, unless the job reads the
+    quarantine, where such a row goes.
     """
     sources = memory_sources(engine.graph)
+    if not isinstance(rows, Mapping | None):
+        example = f"{{{next(iter(sources), 'orders')!r}: [row, …]}}"
+        raise job_error(f"batch got {rows!r:.80}; it takes a dict that maps sources to rows, as {example}")
     watermarks = watermark if isinstance(watermark, Mapping) else dict.fromkeys(sources, watermark)
     fed = {name: _checked_rows(name, listed) for name, listed in (rows or {}).items()}
     refuse_unknown([*fed, *watermarks], sources)

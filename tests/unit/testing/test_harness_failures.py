@@ -138,6 +138,9 @@ def test_times_and_rows_that_are_none_are_refused_before_the_batch(tmp_path: Pat
         for rows in ({"v": 1}, None, 5, "v", [5], [[{"v": 1}], [5]], [{"v": 1}, [{"v": 2}]]):
             with pytest.raises(JobError, match="of source 'fed' (is|are)"):
                 h.batch({"fed": rows})
+        for given in ([{"v": 1}], "fed", 5):
+            with pytest.raises(JobError, match="maps sources to rows"):
+                h.batch(given)  # type: ignore[arg-type]
         assert values(
             h.batch({"fed": [[{"v": 1}], ({"v": 2},), []]}, at=datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
         ) == [1, 2]
