@@ -21,6 +21,7 @@ from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
 from penstock.windows import (
+    BatchWindow,
     Cumulative,
     LatenessRule,
     Session,
@@ -248,3 +249,41 @@ def test_a_window_is_suppressed_until_it_closes(tmp_path: Path) -> None:
     totals = check(job_of(windows, bound=millis(1)), batches, tmp_path)
     assert totals["window:final_w"]["late"] == totals["window:table_w"]["late"] == 1
     assert totals["window:sessions_w"]["late"] == 0, "a session that is open takes it"
+
+
+def sides(key: str, view: Any) -> list[dict[str, Any]]:
+    """Return the values of both sides."""
+    values: dict[str, list[str]] = {"a": [], "b": []}
+    for row in view.current.to_pylist():
+        values[row["side"]].append(row["v"])
+    return [{"k": key, **values}]
+
+
+def test_two_streams_are_grouped_together_by_a_union(tmp_path: Path) -> None:
+    """3, 4.2: coGroup of Flink's CoGroupJoinITCase, and the joins of a batch of BasicOperationsSuite."""
+    job = Job("elsewhere", interval=seconds(1), partitions=2)
+    streams = {
+        name: job.source(
+            name, MemorySource("k string, v string, t timestamp"), event_time="t", max_out_of_order=seconds(0)
+        ).with_columns(side=f"'{name}'")
+        for name in ("a", "b")
+    }
+    both = streams["a"].union(streams["b"]).key_by("k")
+    for name, window in {"timed": Tumbling(millis(3)).drop_late(), "batch": BatchWindow(seconds(1))}.items():
+        grouped = both.window(f"{name}_w", window).apply(sides, output="k string, a array<string>, b array<string>")
+        grouped.write(name, MemorySink())
+
+    def made(h: Harness, a: Sequence[tuple[str, str, float]], b: Sequence[tuple[str, str, float]]) -> dict[str, Any]:
+        output = h.batch({"a": fed(a)["rows"], "b": fed(b)["rows"]})
+        return {name: sorted((r["k"], "".join(r["a"]), "".join(r["b"])) for r in rows) for name, rows in output.items()}
+
+    first = [(k, v, place / 1000) for place, (k, v) in enumerate(zip("aaabbbaaa", "xyzuvwijk", strict=True))]
+    second = [(k, v, at / 1000) for k, v, at in [("a", "u", 0), ("a", "w", 1), ("b", "i", 3), ("c", "x", 6)]]
+    with Harness(job, tmp_path) as h:
+        assert made(h, first[:4], second[:2])["batch"] == [("a", "xyz", "uw"), ("b", "u", "")]
+        h.restart()
+        output = made(h, first[4:], second[2:])
+        assert output["batch"] == [("a", "ijk", ""), ("b", "vw", "i"), ("c", "", "x")]
+        assert output["timed"] == [("a", "xyz", "uw"), ("b", "uvw", "i")]
+        output = made(h, [("d", "x", 0.009)], [("d", "y", 0.009)])
+        assert output == {"batch": [("d", "x", "y")], "timed": [("a", "ijk", ""), ("c", "", "x")]}
