@@ -196,7 +196,8 @@ class HeadedCsv(FileFormat):
         return rows_by_cast(texts, schema)
 
     def _header(self, stream: pa.NativeFile) -> list[str]:
-        head = stream.read(_SAMPLE).removeprefix(_BOM).decode()
+        # The piece may end within a character. Bytes of rows that are no text are found where rows are read.
+        head = stream.read(_SAMPLE).removeprefix(_BOM).decode(errors="replace")
         quoting = {"quotechar": self.record.quote} if self.record.quote else {"quoting": csv.QUOTE_NONE}
         lines = io.StringIO(head, newline="")
         header = next(csv.reader(lines, delimiter=self.record.delimiter, **quoting), None)

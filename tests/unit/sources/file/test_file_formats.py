@@ -141,11 +141,20 @@ def test_csv_with_another_quote_or_none() -> None:
     assert rows_of(parts_of(none, b'k,v\n1,"\n')) == {0: (1, None)}
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_csv_is_text_wherever_a_piece_of_it_ends(shift: int) -> None:
+    """A character of two bytes may lie across the end of the piece that the header is looked for in (F40)."""
+    text = "x" * shift + "é" * 40_000
+    data = f"name\n{text}\nb\n".encode()
+    assert rows_of(parts_of(HEADED, data, pa.schema([("name", pa.string())]))) == {0: (text,), 1: ("b",)}
+
+
 def test_csv_that_is_no_csv() -> None:
-    """An empty file, and bytes that are no text."""
-    for data in (b"", b"k,v\n1,\xff\xfe\n"):
-        with pytest.raises(Unreadable):
-            parts_of(HEADED, data)
+    """An empty file, and bytes that are no text: the error names their row and column."""
+    with pytest.raises(Unreadable, match="no header"):
+        parts_of(HEADED, b"")
+    with pytest.raises(Unreadable, match="column #1: Row #3: .* invalid UTF8"):
+        parts_of(HEADED, b"k,v\n1,x\n2,\xff\xfe\n", pa.schema([("k", pa.string()), ("v", pa.string())]))
     assert rows_of(parts_of(HEADED, b"k,v\n")) == {}
 
 
