@@ -115,13 +115,12 @@ def test_a_folder_is_one_partition(tmp_path: Path) -> None:
 @pytest.mark.remedy("PEN-SRC-022")
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_file_of_a_fixed_batch_that_changed_or_vanished(tmp_path: Path, *, gone: bool) -> None:
-    """SEMANTICS 9.1: put back, the batch is run; or a restore of the newest checkpoint plans it again."""
+    """SEMANTICS 9.1: put back, the batch is run; or a restore plans it again, the first one from nothing."""
     folder = tmp_path / "in"
-    lines_of(folder / "a", order("x", 1))
+    folder.mkdir()
     error = FileVanished if gone else FileChanged
     with Harness(job_of(folder, tmp_path), tmp_path / "root") as h:
-        h.batch()
-        for name, by_restore in (("b", False), ("c", True)):
+        for name, by_restore in (("0", True), ("b", False), ("c", True)):
             file = lines_of(folder / name, order("x", 2), at=1)
             h.crash_at("Compute", "before")
             with pytest.raises(Crashed):
@@ -132,12 +131,12 @@ def test_a_file_of_a_fixed_batch_that_changed_or_vanished(tmp_path: Path, *, gon
             with pytest.raises(error, match=f"{file}"):
                 h.restart()
             if by_restore:
-                h.restore(batch=1)
+                h.restore(empty=name == "0", batch=None if name == "0" else h.commit().batch)
             else:
                 lines_of(file, order("x", 2), at=1)
                 h.restart()
             h.batch()
-    assert copied(tmp_path, folder) == [("a", 1), ("b", 1), *([] if gone else [("c", 1), ("c", 2)])]
+    assert copied(tmp_path, folder) == ([("b", 1)] if gone else [("0", 1), ("0", 2), ("b", 1), ("c", 1), ("c", 2)])
 
 
 @pytest.mark.fault("F40")

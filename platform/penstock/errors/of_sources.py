@@ -92,8 +92,8 @@ class FixedRangeGone(SourceGap):
 
     code = "PEN-SRC-014"
     remedy = (
-        "Set on_gap=OnGap.SKIP, in a file on_gap = 'skip', and restore the newest checkpoint: the batch is planned "
-        "again, without them."
+        "Set on_gap=OnGap.SKIP, in a file on_gap = 'skip', and restore the newest checkpoint, or `--from empty` if "
+        "there is none: the batch is planned again, without them."
     )
 
 
@@ -148,8 +148,8 @@ class FileChanged(SourceChanged):
 
     code = "PEN-SRC-021"
     remedy = (
-        "Put the file back with its time and length, or restore the newest checkpoint: the batch is planned again, "
-        "with the files that are there."
+        "Put the file back with its time and length. Or restore the newest checkpoint, or `--from empty` if there is "
+        "none: the batch is planned again, with the files that are there."
     )
 
 
@@ -158,8 +158,8 @@ class FileVanished(SourceChanged, FileNotFoundError):
 
     code = "PEN-SRC-022"
     remedy = (
-        "Put the file back with its time and length, or restore the newest checkpoint: the batch is planned again, "
-        "without the file."
+        "Put the file back with its time and length. Or restore the newest checkpoint, or `--from empty` if there is "
+        "none: the batch is planned again, without the file."
     )
 
 
@@ -178,8 +178,8 @@ class InputUnreadable(FileUnreadable):
 
     code = "PEN-SRC-024"
     remedy = (
-        "Set on_unreadable=OnUnreadable.QUARANTINE, which makes one bad record of it, or remove the file and restore "
-        "the newest checkpoint."
+        "Set on_unreadable=OnUnreadable.QUARANTINE, in a file on_unreadable = 'quarantine', which makes one bad record "
+        "of it. Or remove the file, and restore the newest checkpoint, or `--from empty` if there is none."
     )
 
 
