@@ -93,7 +93,9 @@ def _show_watermarks(settings: Settings, job: str, *, json: bool) -> None:
     for source in view.sources:
         for part in source.partitions:
             newest = "never" if part.highest is None else shown_moment(part.since)
-            times = [shown_moment(part.highest), shown_moment(part.watermark), newest]
+            # After an import no driver has said yet how late rows may be.
+            known = part.watermark is not None or part.highest is None
+            times = [shown_moment(part.highest), shown_moment(part.watermark) if known else "unknown", newest]
             limited = source.limit is not None and part.counts and part.reading is not Reading.PAUSED
             limit = f", limited by {source.limit}" if limited else ""
             sources.add_row(source.name, part.name, *times, f"{part.reading.value}{limit}")

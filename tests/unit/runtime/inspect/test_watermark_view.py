@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_a_watermark_that_stays_for_want_of_rows_is_said_to_stay(
     checkpoint(project.parent / "quiet")
     text = penstock(project.parent / "quiet", "status", "orders", "--watermarks")
     assert "nothing: all is idle, and it stays until a row comes" in text
+
+
+def test_the_watermark_of_a_partition_is_unknown_until_a_driver_has_run(project: Path) -> None:
+    """After an import: its rows have event times, and no record says how much out of order they may be."""
+    shutil.rmtree(project / "checkpoints" / "_control")
+    text = penstock(project, "status", "orders", "--watermarks")
+    parts = {line.split()[1]: line for line in text.splitlines() if line.lstrip().startswith("orders")}
+    assert ["unknown" in parts[part] for part in "012"] == [True, True, True]
+    assert (parts["3"].count("beginning of time"), "unknown" in parts["3"]) == (2, False), "it had no row"
 
 
 def test_programs_get_the_same_as_json(project: Path) -> None:
