@@ -69,6 +69,7 @@ def site(tmp_path_factory):
     for job in ("failed", "empty", "damaged", "broken", "by_hand"):
         (filled.root / "jobs" / f"{job}.py").write_text(JOB.replace('"orders"', f'"{job}"', 1))
         (filled.root / "conf" / "jobs" / f"{job}.toml").write_text(job_toml() if job != "broken" else "keep = ")
+    filled.batches(0)
     manifest = filled.root / "checkpoints" / "orders" / "state" / "hourly" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
