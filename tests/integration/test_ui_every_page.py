@@ -271,6 +271,17 @@ def test_times_are_those_of_who_reads(browser, urls, zone, shown):
         assert browser.run(
             "return [...document.querySelectorAll('main time')].every((one) => !one.textContent.endsWith('Z'))"
         )
+        browser.open(f"{urls}/jobs/orders/restart?start=batch%3D39")
+        form = (
+            "return [...document.querySelectorAll('option[value^=batch], #plan strong')].map((one) => one.textContent)"
+        )
+        browser.until(lambda: shown[:13] in browser.run(form)[0], "the newest batch in the form")
+        assert not [text for text in browser.run(form) if re.search(r"\dZ", text)]
+        browser.run(
+            "document.querySelector('#plan').dataset.old = '';document.querySelector('input[name=truncate]').click()"
+        )
+        browser.until(lambda: not browser.all("#plan[data-old]"), "what the restart does to be counted again")
+        assert shown[:13] in browser.see("#plan strong").text
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 

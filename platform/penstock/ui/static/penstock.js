@@ -124,6 +124,7 @@
     const fresh = await fetched(url);
     if (mine !== counting) return null;
     document.getElementById("plan").replaceWith(fresh.querySelector("#plan"));
+    times.dress(document.getElementById("ask"));
     return document.getElementById("plan");
   };
   const send = async (runs, conf, dag) => {

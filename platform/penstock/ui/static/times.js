@@ -16,6 +16,8 @@ const times = (() => {
     const at = Object.fromEntries(parts.formatToParts(new Date(ms)).map((one) => [one.type, one.value]));
     return `${at.year.padStart(4, "0")}-${at.month}-${at.day} ${at.hour}:${at.minute}:${at.second}`;
   };
+  // A time inside a text, such as the label of an option, which holds no elements.
+  const moments = /(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z/g;
   const relative = new Intl.RelativeTimeFormat("en");
   const age = (ms) => {
     const seconds = Math.round((ms - Date.now()) / 1000);
@@ -28,6 +30,12 @@ const times = (() => {
       if (Number.isNaN(ms)) continue;
       one.textContent = shown(ms);
       one.title = `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC, ${age(ms)}`;
+    }
+    for (const one of root.querySelectorAll(".dated")) {
+      const texts = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+      while (texts.nextNode()) {
+        texts.currentNode.data = texts.currentNode.data.replace(moments, (_, day, time) => shown(Date.parse(`${day}T${time}Z`)));
+      }
     }
   };
   const said = document.getElementById("zone");
