@@ -34,8 +34,11 @@ from penstock.operators.triggers.global_layout import (
     TIME_DUE,
     TIMED,
     TRIGGER,
+    TTL,
     VALUES,
     GlobalLayout,
+    counted_from,
+    expiries,
 )
 from penstock.operators.triggers.global_side import GlobalSide
 from penstock.operators.triggers.machines import CONTINUE, PURGE, Dues, TriggerBatch
@@ -74,8 +77,8 @@ class GlobalBatch:
         self.facts_before, was = state.facts, state.facts.get(TIMED) or 0
         self.new_ttl = self.ttl is not None and not was
         self.ttl_gone = self.ttl is None and was > 0
-        # An older version has written True, which may stand for a longer one.
-        self.shorter_ttl = self.ttl is not None and was > 0 and (was is True or was > self.ttl)
+        # An older version has written True, which may stand for another one.
+        self.other_ttl = self.ttl is not None and was > 0 and (was is True or was != self.ttl)
         self._clocks = {EVENT_DUE: facts.watermark, TIME_DUE: facts.time}
         self._find_keys(state)
         self._read_keys(state)
@@ -126,8 +129,8 @@ class GlobalBatch:
                 self.woken.append(part)
             tables += [self._unplaced(table) for table in due]
         sought = sum(table.num_rows for table in tables)
-        if self.new_ttl or self.shorter_ttl or self.ttl_gone:
-            # Each key begins to expire now at the latest, or never any more, as in a state that is restored.
+        if self.new_ttl or self.other_ttl or self.ttl_gone:
+            # Each key expires by this `ttl` from now on, or never any more, as in a state that is restored.
             tables += [self._unplaced(table) for table in state.scan(STATE)]
         every = pa.concat_tables(tables).combine_chunks()
         hashes = integers(every, HASH)
@@ -167,7 +170,7 @@ class GlobalBatch:
             self.slots[whole] = values.reshape(-1, len(self.first))
         self.held_before = _numbers(self.stored, HELD)
         self.next = _numbers(self.stored, NEXT)
-        self.expires = moments(self.stored, EXPIRES)
+        self.expires, self.ttl_from = moments(self.stored, EXPIRES), counted_from(self.stored)
         self.indexed = {part: _numbers(self.stored, f"_{part}", END_OF_TIME) for part in self._clocks}
 
     def _names(self) -> list[object]:
@@ -236,11 +239,10 @@ class GlobalBatch:
         """Find which keys expire, which are forgotten, and when the others are judged though no row comes."""
         facts, ttl = self.facts, self.ttl
         if ttl is None:
-            self.expires[:] = NONE
+            self.expires[:] = self.ttl_from[:] = NONE
         else:
-            latest = min(facts.time + ttl, END_OF_TIME - 2)
-            moved = self.had_rows | (self.expires == NONE) | self.new_ttl
-            self.expires = np.where(moved, latest, np.minimum(self.expires, latest))
+            self.ttl_from[self.had_rows | (self.expires == NONE) | self.new_ttl] = facts.time
+            self.expires = expiries(self.ttl_from, self.expires, ttl, facts.time)
         self.expired: Bools = self.had & ~self.had_rows & (self.expires != NONE) & (self.expires < facts.time)
         self.lost = int(self.held[self.expired].sum())
         self.values = self.own.texts()
@@ -305,6 +307,7 @@ class GlobalBatch:
             HELD: pa.array(self.held),
             NEXT: pa.array(self.next),
             EXPIRES: pa.array(self.expires, mask=self.expires == NONE),
+            TTL: pa.array(np.full(n, self.ttl or 0), mask=self.ttl_from == NONE),
             **{f"_{part}": pa.array(at, mask=at == END_OF_TIME) for part, at in self.indexed.items()},
             **content.partials(self.held > 0),
         }

@@ -19,12 +19,13 @@ import pyarrow as pa
 
 from penstock.errors import JobError
 from penstock.operators.aggregates import AggregatePlan
-from penstock.operators.functions.key_index import STATE
+from penstock.operators.functions.key_index import NONE, STATE, moments
 from penstock.operators.protocol import MAIN
 from penstock.operators.schema_evolution import Evolution, evolve
 from penstock.state.keys import Ints
 from penstock.state.parts import Merge, Part, by_name
 from penstock.state.row_layout import DELETED, EXPIRES, GROUP, HASH
+from penstock.time.clock import END_OF_TIME
 
 __all__ = [
     "EVENT_DUE",
@@ -40,20 +41,27 @@ __all__ = [
     "TIMED",
     "TIME_DUE",
     "TRIGGER",
+    "TTL",
     "VALUES",
     "GlobalLayout",
+    "counted_from",
+    "expiries",
 ]
 
 ROWS, EVENT_DUE, TIME_DUE = "rows", "event_due", "time_due"
 TRIGGER, SLOTS, VALUES, HELD, NEXT = "_trigger", "_slots", "_values", "_held", "_next"
 ROW, EVENT_TIME, INPUT = "_row", "_event_time", "_input_"
 LAYOUT_OF = "global windows: "
+TTL = "_ttl"
+"""The `ttl` that the moment at which a key expires was computed by; null in state of an older version."""
 TIMED = "ttl"
 """The fact that has the `ttl` of keys, in microseconds; False, or none, for none.
 
 State of an older version has True where it had one.
 """
 _UTC = pa.timestamp("us", tz="UTC")
+_LAST = END_OF_TIME - 2
+"""The last moment at which a key may expire: one microsecond later it is due."""
 _OF_KEY = pa.schema(
     [
         (TRIGGER, pa.string()),
@@ -65,7 +73,7 @@ _OF_KEY = pa.schema(
         ("_" + TIME_DUE, pa.int64()),
     ]
 )
-_OWN = frozenset({GROUP, HASH, EXPIRES, DELETED, ROW, EVENT_TIME, "_deadline", "_state_partition", *_OF_KEY.names})
+_OWN = frozenset({GROUP, HASH, EXPIRES, TTL, DELETED, ROW, EVENT_TIME, "_deadline", "_state_partition", *_OF_KEY.names})
 """Columns that rows of state have beside those of the stream, in segments and in the tables of data checkpoints."""
 
 
@@ -102,7 +110,8 @@ class GlobalLayout:
         """Return the columns of a row of `state`, without group, hash and keys."""
         partials = self.plan.fields if self.plan is not None and self.merged else ()
         # A key without rows has no partials.
-        return pa.schema([*_OF_KEY, (EXPIRES, pa.int64()), *(field.with_nullable(nullable=True) for field in partials)])
+        times = [(EXPIRES, pa.int64()), (TTL, pa.int64())]
+        return pa.schema([*_OF_KEY, *times, *(field.with_nullable(nullable=True) for field in partials)])
 
     @property
     def of_row(self) -> pa.Schema:
@@ -183,6 +192,28 @@ class GlobalLayout:
             return changed
         own = {*_OWN, *self.keys.names, *self.input_columns.names}
         return changed + evolve(self.keys, self.keys, pa.schema([f for f in stored if f.name not in own]), self.columns)
+
+
+def counted_from(of_keys: pa.Table) -> Ints:
+    """Return the batch times that the `ttl` of keys counts from; NONE where a row of their state does not say it."""
+    expires, ttl = moments(of_keys, EXPIRES), moments(of_keys, TTL)
+    known = (expires != NONE) & (ttl != NONE) & (expires < _LAST)
+    return np.where(known, expires - np.where(known, ttl, 0), NONE)
+
+
+def expiries(ttl_from: Ints, expires: Ints, ttl: int, time: int) -> Ints:
+    """Return when keys expire by a `ttl`, whatever it was before: that long after the moment that it counts from.
+
+    Args:
+        ttl_from: int64: these moments, NONE where they are not known.
+        expires: int64: when keys of which they are not known would expire by the `ttl` of before, NONE for never.
+        ttl: The `ttl` in microseconds.
+        time: The batch time, from which it counts at the latest for such keys.
+    """
+    latest = min(time + ttl, _LAST)
+    not_known = np.where(expires == NONE, latest, np.minimum(expires, latest))
+    counted: Ints = np.where(ttl_from == NONE, not_known, np.minimum(ttl_from, _LAST - ttl) + ttl)
+    return counted
 
 
 def _listed(kept: str | Sequence[str] | None) -> str:

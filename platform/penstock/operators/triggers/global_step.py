@@ -31,7 +31,19 @@ from penstock.operators.protocol import (
 )
 from penstock.operators.schema_evolution import Evolution
 from penstock.operators.triggers.global_batch import GlobalBatch, GlobalWork
-from penstock.operators.triggers.global_layout import EVENT_DUE, HELD, ROW, ROWS, STATE, TIME_DUE, TIMED, GlobalLayout
+from penstock.operators.triggers.global_layout import (
+    EVENT_DUE,
+    HELD,
+    ROW,
+    ROWS,
+    STATE,
+    TIME_DUE,
+    TIMED,
+    TTL,
+    GlobalLayout,
+    counted_from,
+    expiries,
+)
 from penstock.operators.triggers.global_side import GlobalSide
 from penstock.operators.whole_rows import WholeRowsStep
 from penstock.operators.windows.window_rows import LATE_COLUMNS
@@ -132,8 +144,8 @@ class GlobalStep(WholeRowsStep, GlobalWork):
 
     @property
     def may_lack(self) -> frozenset[str]:
-        """Return the moment at which a key expires."""
-        return frozenset({EXPIRES})
+        """Return the moment at which a key expires, and the `ttl` that it was computed by."""
+        return frozenset({EXPIRES, TTL})
 
     def shown(self, part: str, rows: pa.Table) -> pa.Table:
         """Return rows of keys, or of windows; the columns of the others are null."""
@@ -166,16 +178,18 @@ class GlobalStep(WholeRowsStep, GlobalWork):
         append = {}
         of_keys = rows.take(pa.array(own))
         ttl = self.spec.window.idle
-        expires = np.full(len(own), NONE, dtype=np.int64)
+        expires = ttl_from = np.full(len(own), NONE, dtype=np.int64)
         if ttl is not None:
-            known, latest = moments(of_keys, EXPIRES), moment.time + ttl.micros
-            expires = np.where(known == NONE, latest, np.minimum(known, latest))
+            known = moments(of_keys, EXPIRES)
+            ttl_from = np.where(known == NONE, moment.time, counted_from(of_keys))
+            expires = expiries(ttl_from, known, ttl.micros, moment.time)
         due = {
             part: column_array(of_keys, f"_{part}").fill_null(END_OF_TIME).to_numpy() for part in (EVENT_DUE, TIME_DUE)
         }
         due[TIME_DUE] = np.where(expires == NONE, due[TIME_DUE], np.minimum(due[TIME_DUE], expires + 1))
         mine = {
             EXPIRES: pa.array(expires, mask=expires == NONE),
+            TTL: pa.array(np.full(len(own), 0 if ttl is None else ttl.micros), mask=ttl_from == NONE),
             **{f"_{part}": pa.array(at, mask=at == END_OF_TIME) for part, at in due.items()},
         }
         columns = [mine[f.name] if f.name in mine else of_keys[f.name].cast(f.type) for f in layout.of_key]

@@ -11,10 +11,11 @@ import pytest
 from global_disk import GlobalDisk, numbers_of
 
 from penstock import agg, count, hours, micros, seconds
+from penstock.graph.durations import Duration
 from penstock.graph.specs.global_windows import GlobalWindows
 from penstock.graph.window_functions import WindowFunction
 from penstock.operators.triggers.global_batch import GlobalBatch
-from penstock.operators.triggers.global_layout import TIMED
+from penstock.operators.triggers.global_layout import TIMED, TTL, GlobalLayout
 from penstock.state import EVENT
 from penstock.time.clock import END_OF_TIME
 from penstock.triggers import (
@@ -220,23 +221,62 @@ def test_a_ttl_that_comes_later_forgets_keys_that_get_no_row(tmp_path: Path, *, 
     assert disk.table() == []
 
 
-@pytest.mark.parametrize("moved", [False, True], ids=["a restart", "with other partitions"])
-@pytest.mark.parametrize("older", [False, True], ids=["this version", "a state of the version before"])
-def test_a_shorter_ttl_counts_from_its_first_batch_at_the_latest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool, older: bool
-) -> None:
-    """7.2, 10.1: a key that gets no row does not wait for the former one. A longer one waits for a row of the key."""
+@pytest.mark.parametrize("moved", [False, True], ids=["restarts", "with other partitions"])
+def test_another_ttl_dates_all_keys_at_once(tmp_path: Path, *, moved: bool) -> None:
+    """7.2, 10.1: a key expires later than its last row's batch + the `ttl` of now, be that shorter or longer."""
     disk = GlobalDisk(applied(Every(count(9)), ttl=micros(500)), tmp_path)
+    disk.batch(rows(1), time=1)
+    disk.batch(rows(2, key="b"), time=7)
+
+    def change_ttl(ttl: Duration, partitions: int, time: int) -> None:
+        disk.change_spec(applied(Every(count(9)), ttl=ttl))
+        if moved:
+            disk.rebuild(disk.shown(), partitions, time=time)
+
+    change_ttl(micros(5), 2, 9)
+    assert disk.batch(rows(3, key="c"), time=10).counts["expired"] == 1
+    change_ttl(micros(900), 3, 11)
+    assert [disk.batch([], time=time).counts["expired"] for time in (13, 907, 908, 910, 911)] == [0, 0, 1, 0, 1]
+    assert disk.table() == []
+
+
+def test_a_person_may_say_when_keys_expire(tmp_path: Path) -> None:
+    """10.3: another `_expires` in the table moves a key, also where the `ttl` changes; none counts from the restore."""
+    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(10)), tmp_path)
+    disk.batch(rows(1) + rows(2, key="b"), time=1)
+    shown = disk.shown()
+    edited = [
+        later if key == "a" and later is not None else None
+        for key, later in zip(shown["k"].to_pylist(), shown["_expires"].cast(pa.int64()).to_pylist(), strict=True)
+    ]
+    at = shown.schema.get_field_index("_expires")
+    moved = pa.array([None if value is None else value + 100 for value in edited], pa.timestamp("us", tz="UTC"))
+    disk.change_spec(applied(Every(count(9)), ttl=micros(20)))
+    disk.rebuild(shown.set_column(at, "_expires", moved), 2, time=50)
+    assert [disk.batch([], time=time).counts["expired"] for time in (70, 71, 121, 122)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["restarts", "with other partitions"])
+def test_state_of_an_older_version_expires_by_the_shorter_ttl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool
+) -> None:
+    """10.1, F51: it has no moment that a `ttl` counts from, so a shorter one counts from its first batch."""
+    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(500)), tmp_path)
+    whole = GlobalLayout.of_key.fget
+    assert whole is not None
     with monkeypatch.context() as before:
-        if older:
-            before.setattr(GlobalBatch, "_facts", lambda batch: {**batch.facts_before, TIMED: True})
+        before.setattr(GlobalBatch, "_facts", lambda batch: {**batch.facts_before, TIMED: True})
+        before.setattr(
+            GlobalLayout, "of_key", property(lambda own: pa.schema([f for f in whole(own) if f.name != TTL]))
+        )
         disk.batch(rows(1) + rows(2, key="b"), time=1)
+        shown = disk.shown()
     disk.change_spec(applied(Every(count(9)), ttl=micros(5)))
     if moved:
-        disk.rebuild(disk.shown(), 2, time=10)
+        disk.rebuild(shown, 2, time=10)
     disk.batch(rows(3, key="c"), time=10)
     disk.change_spec(applied(Every(count(9)), ttl=micros(900)))
-    assert [disk.batch([], time=time).counts["expired"] for time in (15, 16)] == [0, 3]
+    assert [disk.batch([], time=time).counts["expired"] for time in (15, 16, 910, 911)] == [0, 2, 0, 1]
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["a restart", "with other partitions"])

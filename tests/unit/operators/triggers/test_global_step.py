@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -157,6 +158,8 @@ def test_windows_equal_the_model(
 ) -> None:
     """6, 1.4, 7.7: any trigger and evictor, each batch on state from disk, keys that share a hash, rescaled meanwhile.
 
+    Another `ttl` applies from the next batch on, with the partitions of before or with others.
+
     Whatever fires in a batch without rows, the batch before has asked for.
     """
     window = GlobalWindow(ttl=ttl).trigger(trigger)
@@ -183,6 +186,10 @@ def test_windows_equal_the_model(
             held = {row["k"]: row["_held"] for row in disk.table() if row["_held"]}
             assert held == {key: len(window.rows) for key, window in model.windows.items() if window.rows}
             before = made
+            if ttl is not None and draw.random() < 0.15:
+                ttl = micros(draw.randint(1, 12))
+                disk.change_spec(spec_of(replace(window, ttl=ttl), function=function))
+                model.ttl = ttl.micros
             if draw.random() < 0.15:
                 before = Made()
                 before.due, before.due_time = disk.rescale(draw.choice([1, 2, 3]), clock.time, clock.watermark)
