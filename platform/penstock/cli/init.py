@@ -60,13 +60,14 @@ def init(
                 file.write(text)
             print(path)
         here = "" if folder.resolve() == Path.cwd() else f"  cd {folder}\n"
-        print(
-            f"\nNext:\n{here}"
-            "  penstock doctor               what this machine lacks; fetches the jars of delta-spark\n"
-            f"  penstock explain {name}       the steps and the Spark job of a batch\n"
-            f"  penstock run {name}           data/{name}.csv into tables/{name}\n"
-            "  python -m pytest tests        the job's test"
-        )
+        commands = {
+            "penstock doctor": "what this machine lacks; fetches the jars of delta-spark",
+            f"penstock explain {name}": "the steps and the Spark job of a batch",
+            f"penstock run {name}": f"data/{name}.csv into tables/{name}",
+            "python -m pytest tests": "the job's test",
+        }
+        width = max(map(len, commands))
+        print(f"\nNext:\n{here}" + "\n".join(f"  {words:{width}}  {does}" for words, does in commands.items()))
 
 
 def project_files() -> dict[Path, str]:

@@ -39,6 +39,15 @@ def test_a_project_is_made_with_a_job_that_builds(tmp_path):
     assert (checked.exit_code, json.loads(checked.stdout)) == (0, {"clicks": []})
 
 
+@pytest.mark.parametrize("name", ["a", "clicks_of_all_users"])
+def test_the_next_commands_stand_in_columns(tmp_path, name):
+    """However long the name of the job is."""
+    _, out, _ = init(name, "--into", str(tmp_path))
+    commands = [line for line in out.splitlines() if line.startswith("  ") and not line.startswith("  cd ")]
+    assert len(commands) == 4
+    assert len({line.rindex("  ") for line in commands}) == 1
+
+
 def test_a_second_job_is_added_and_what_is_there_stays(tmp_path):
     """Its settings were edited, and a DAG file was removed on purpose or not: that one comes back."""
     init("clicks", "--into", str(tmp_path))
