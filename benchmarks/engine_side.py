@@ -64,9 +64,10 @@ class EngineSide:
         clock: Clock | None = None,
         offered: int = 0,
         data: DataCheckpointPolicy | None = None,
+        columns: tuple[str, ...] | None = None,
     ) -> None:
         self.spark = spark
-        self.source = NumberedFiles(given)
+        self.source = NumberedFiles(given, columns)
         self.source.offered = offered
         self.run = JobRun.open(
             build(self.source),

@@ -23,11 +23,13 @@ class NumberedFiles(Source, SplitReader):
 
     live = False
 
-    def __init__(self, given: Input) -> None:
+    def __init__(self, given: Input, columns: tuple[str, ...] | None = None) -> None:
         self.given = given
+        self.columns = columns  # those that are read; None for all
         self.splits = given.files_a_batch
         self.offered = 0
-        self.schema = pq.read_schema(given.files(0)[0])
+        schema = pq.read_schema(given.files(0)[0])
+        self.schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
     def open(self, spark: Any) -> NumberedFiles:
         """Return itself: it follows as well as describes."""
@@ -69,7 +71,7 @@ class NumberedFiles(Source, SplitReader):
 
     def task_reader(self) -> NumberedFilesInTask:
         """Return the reader of one file a task."""
-        return NumberedFilesInTask(self.given.rows)
+        return NumberedFilesInTask(self.given.rows, self.columns)
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,14 @@ class NumberedFilesInTask(TaskReader):
     """Read one file in each task."""
 
     rows: int
+    columns: tuple[str, ...] | None
 
     def read(self, span: Span, split: int, splits: int) -> Iterator[pa.Table]:
         """Yield the rows of one file."""
         if not span["files"]:
             return
-        table = pq.ParquetFile(span["files"][split]).read(use_threads=False)  # in one piece, so that nobody joins it
+        # In one piece, so that nobody joins it.
+        table = pq.ParquetFile(span["files"][split]).read(self.columns, use_threads=False)
         first = span["number"] * self.rows + self.rows * split // splits
         yield with_hidden(table, 0, pa.array(np.arange(first, first + table.num_rows)))
 
