@@ -87,8 +87,9 @@ def group_sum(numbers: Wide, ids: Ints, groups: int, sign: Ints | None = None) -
     if not len(ids):
         return Wide(np.zeros(groups, dtype=np.int64))
     if numbers.high is None:
-        most = int(np.bincount(ids, minlength=1).max())
-        if max(-int(numbers.low.min()), int(numbers.low.max())) * most < 2**63:
+        largest = max(-int(numbers.low.min()), int(numbers.low.max()))
+        # Most numbers are so small that no group needs to be counted.
+        if largest * len(ids) < 2**63 or largest * int(np.bincount(ids).max()) < 2**63:
             total = np.zeros(groups, dtype=np.int64)
             np.add.at(total, ids, numbers.low if sign is None else numbers.low * sign)
             return Wide(total)
