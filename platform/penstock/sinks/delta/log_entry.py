@@ -30,6 +30,7 @@ __all__ = [
     "merged",
     "merged_by",
     "optimized",
+    "version_put_back",
 ]
 
 Actions = list[dict[str, Any]]
@@ -103,6 +104,13 @@ def actions_of(table: Path, version: int) -> Actions | None:
     except FileNotFoundError:
         return None
     return [json.loads(line) for line in lines if line.strip()]
+
+
+def version_put_back(actions: Actions) -> int | None:
+    """Return the version that a RESTORE has put back, None for other commits and for one that names a time."""
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    version = (info.get("operationParameters") or {}).get("version") if info.get("operation") == "RESTORE" else None
+    return int(str(version)) if str(version).isdecimal() else None
 
 
 def find_commit(path: Path, newest: int, app: str, batch: int) -> int | None:

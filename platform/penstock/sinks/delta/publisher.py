@@ -19,11 +19,11 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import create_beside
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.store import corrupt
-from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkSchemaMismatch
+from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.log_entry import appended, entry_name, find_commit, make_entries_durable
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
-from penstock.sinks.delta.table import is_plain, load, named_errors, refuse_unfit, refuse_values
+from penstock.sinks.delta.table import batch_shown, is_plain, load, named_errors, refuse_unfit, refuse_values
 
 __all__ = ["DeltaPublisher"]
 
@@ -158,7 +158,7 @@ class DeltaPublisher(Publisher):
             refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
         version = table.version()
         every = folding_interval(table)
-        seen = table.transaction_version(app)
+        seen = batch_shown(table, self._path, app)
         return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
 
     def _entry(self, version: int) -> _File:
@@ -167,6 +167,7 @@ class DeltaPublisher(Publisher):
     def _commit(self, view: _View, publication: Publication) -> None:
         # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
         if not view.plain or self.staging != self._path:
+            self._refuse_noted(publication)
             self._commit_by_spark(publication)
             table = load(self._path)
             newest = view.version if table is None else table.version()
@@ -193,6 +194,20 @@ class DeltaPublisher(Publisher):
     def _fold_log(self) -> None:
         if self._known is not None and self._known.plain:  # delta-spark folds by itself
             self._folding.after(self._known.version, self._known.every)
+
+    def _refuse_noted(self, publication: Publication) -> None:
+        """Raise SinkRefused where delta-spark would take rows for those that somebody else's RESTORE took away."""
+        table = load(self._path)
+        noted = None if table is None else table.transaction_version(publication.app)
+        if table is None or noted is None or noted < publication.batch:
+            return
+        shown = batch_shown(table, self._path, publication.app)
+        if shown != noted:
+            raise SinkRefused(
+                f"the table notes batch {noted} and shows {'none' if shown is None else f'batch {shown}'}: RESTORE it "
+                "to a version that shows both",
+                where=str(self.path),
+            )
 
     def _commit_by_spark(self, publication: Publication) -> None:
         from py4j.protocol import Py4JJavaError

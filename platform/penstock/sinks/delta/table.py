@@ -25,7 +25,7 @@ from penstock.errors import (
     SinkSchemaMismatch,
     SinkValueRefused,
 )
-from penstock.sinks.delta.log_entry import LOG
+from penstock.sinks.delta.log_entry import LOG, actions_of, version_put_back
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLAIN_WRITER",
     "asked_of_writers",
+    "batch_shown",
     "has_delta",
     "is_plain",
     "load",
@@ -155,6 +156,30 @@ def load(path: Path) -> DeltaTable | None:
             raise
         _refuse_damaged(path, lambda entry: not entry.stat().st_size)
         return table
+
+
+def batch_shown(table: DeltaTable, path: Path, app: str) -> int | None:
+    """Return the newest batch of an app whose rows a table shows, None for none (SEMANTICS 9.5).
+
+    The table keeps the number of a batch when somebody else puts back a version from before it, and its rows are gone.
+    So the entries since the app's last commit are looked at for that. A driver's own truncation is in the job's log.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    noted = table.transaction_version(app)
+    version = newest = table.version()
+    while noted is not None and version >= 0 and (actions := actions_of(path, version)) is not None:
+        apps = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
+        if app in apps:
+            return apps[app]
+        put_back = None if any(name.endswith("/truncate") for name in apps) else version_put_back(actions)
+        version, newest = (version - 1, newest) if put_back is None else (put_back, put_back)
+    if newest == table.version():
+        return noted
+    with suppress(DeltaError):  # of a version whose entries were cleaned nobody can tell
+        noted = DeltaTable(str(path), version=newest).transaction_version(app)
+    return noted
 
 
 def _refuse_damaged(path: Path, is_damaged: Callable[[Path], bool]) -> None:

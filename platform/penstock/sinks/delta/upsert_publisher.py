@@ -25,7 +25,7 @@ from penstock.sinks.delta.log_entry import LOG, entry_name, make_entries_durable
 from penstock.sinks.delta.merge import last_of_keys, merge
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.rewritable import refuse_lost_keys, refuse_unmergeable
-from penstock.sinks.delta.table import load, named_errors, refuse_unfit, refuse_values
+from penstock.sinks.delta.table import batch_shown, load, named_errors, refuse_unfit, refuse_values
 from penstock.sinks.delta.unique_keys import is_known_unique, repeated_key
 from penstock.sinks.keys import refuse_null_keys
 from penstock.sinks.staged_files import read_staged
@@ -95,7 +95,7 @@ class UpsertPublisher(Publisher):
         """Return the newest batch of the app in the table as it is now."""
         with named_errors(self.path):
             table = load(self._path)
-            seen = None if table is None else table.transaction_version(app)
+            seen = None if table is None else batch_shown(table, self._path, app)
         if seen is None:
             self._seen.pop(app, None)
         else:
@@ -104,7 +104,7 @@ class UpsertPublisher(Publisher):
 
     def _has(self, table: DeltaTable, publication: Publication) -> bool:
         """Return whether the table has the batch, durably; raises where it has a later one, or has lost one."""
-        seen = table.transaction_version(publication.app)
+        seen = batch_shown(table, self._path, publication.app)
         known = self._seen.get(publication.app)
         if known is not None and (seen is None or seen < known):
             shows = "no batch" if seen is None else f"batch {seen}"

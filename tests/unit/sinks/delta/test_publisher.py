@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 
-from penstock.errors import PenstockError, SinkBehind, SinkForgets, SinkSchemaMismatch
+from penstock.errors import PenstockError, SinkBehind, SinkForgets, SinkRefused, SinkSchemaMismatch
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta.log_entry import entry_name
@@ -271,3 +271,58 @@ def test_an_entry_that_was_cleaned_away_is_no_obstacle(tmp_path: Path) -> None:
         entry.unlink()
     publish(publisher, path, 3)
     assert (shown(path), DeltaTable(str(path)).version()) == ([0, 1, 2, 3], 4)
+
+
+@pytest.mark.fault("F70")
+@pytest.mark.parametrize("running", [False, True])
+def test_a_version_that_somebody_else_puts_back_shows_the_batches_it_had(tmp_path: Path, *, running: bool) -> None:
+    """9.5: the table still noted the newest batch, so the driver went on and the rows stayed away in silence."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    for batch in range(3):
+        publish(publisher, path, batch)
+    DeltaTable(str(path)).restore(2)
+    assert (DeltaTable(str(path)).transaction_version(APP), shown(path)) == (2, [0, 1])
+    if running:
+        with pytest.raises(SinkBehind, match="shows batch 1 of this checkpoint as the newest, and had batch 2"):
+            publish(publisher, path, 3)
+    write_deltalake(str(path), pa.table({"k": [9]}, schema=SCHEMA), mode="append")
+    publisher = opened(path)
+    assert publisher.version(APP) == 1
+    publish(publisher, path, 2, "again")  # the redo
+    publish(publisher, path, 3, "next")
+    assert (shown(path), opened(path).version(APP)) == ([0, 1, 2, 3, 9], 3)
+    DeltaTable(str(path)).restore(1)
+    assert opened(path).version(APP) == 0
+    DeltaTable(str(path)).restore(DeltaTable(str(path)).version() - 1)
+    assert opened(path).version(APP) == 3, "what was put back is there again"
+
+
+def test_of_a_version_whose_entries_are_gone_the_table_is_believed(tmp_path: Path) -> None:
+    """A log that was cleaned says no more, and a driver must not stop for that."""
+    path = tmp_path / "table"
+    publisher = opened(path)
+    for batch in range(3):
+        publish(publisher, path, batch)
+    DeltaTable(str(path)).restore(2)
+    DeltaTable(str(path)).create_checkpoint()
+    for version in range(3):
+        (path / "_delta_log" / entry_name(version)).unlink()
+    assert opened(path).version(APP) == 2
+
+
+@pytest.mark.fault("F70")
+def test_delta_spark_is_not_asked_for_a_batch_that_the_table_notes_and_does_not_show(tmp_path: Path) -> None:
+    """It would leave out the rows as published; the table, put back once more, shows them."""
+    path = tmp_path / "table"
+    for batch in range(2):
+        noted = CommitProperties(app_transactions=[Transaction(APP, batch)])
+        rows, asks = pa.table({"k": [batch]}, schema=SCHEMA), {"delta.enableChangeDataFeed": "true"}
+        write_deltalake(str(path), rows, mode="append", configuration=asks, commit_properties=noted)
+    DeltaTable(str(path)).restore(0)
+    publisher = opened(path)
+    assert publisher.version(APP) == 0
+    with pytest.raises(SinkRefused, match="notes batch 1 and shows batch 0: RESTORE it"):
+        publish(publisher, path, 1)
+    DeltaTable(str(path)).restore(1)
+    assert (opened(path).version(APP), shown(path)) == (1, [0, 1])

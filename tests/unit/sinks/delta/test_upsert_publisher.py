@@ -364,3 +364,18 @@ def test_the_log_is_folded_now_and_then(kind: pa.DataType, tmp_path: Path) -> No
     publisher._folding.wait()
     assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
     assert [row[0] for row in table.shown()] == [0, 1]
+
+
+@pytest.mark.fault("F70")
+def test_a_version_that_somebody_else_puts_back_is_noticed(table: Upserts) -> None:
+    """9.5: the table notes the newest batch still, and its rows are gone."""
+    publisher = table.publisher()
+    for number in range(3):
+        publisher.publish(table.batch(number, (number, "p", number)))
+    DeltaTable(str(table.path)).restore(2)
+    with pytest.raises(SinkBehind, match="shows batch 1 of this checkpoint as the newest, and had batch 2"):
+        publisher.publish(table.batch(3, (3, "p", 3)))
+    again = table.publisher()
+    assert again.version(APP) == 1
+    again.publish(table.batch(2, (2, "p", 2)))
+    assert [row[0] for row in table.shown()] == [0, 1, 2]
