@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from harness_jobs import ORDERS, order, plain, windowed_job
 
-from penstock import Job, agg, seconds
+from penstock import Job, agg, count, seconds
 from penstock.errors import JobError, StateTooLarge
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
-from penstock.windows import LatenessRule, Sliding, Tumbling
+from penstock.windows import LatenessRule, Sliding, Time, Tumbling, TupleWindow
 
 pytestmark = pytest.mark.sample(3, of="windows")
 
@@ -213,6 +213,19 @@ def test_a_step_stops_at_the_most_it_may_keep(tmp_path: Path) -> None:
         h.batch({"orders": [order("a", 1)]})
         with pytest.raises(StateTooLarge, match=r"step 'w' has .* bytes, above its cap of 20,000"):
             h.batch({"orders": [order(f"user {n}", 2) for n in range(2_000)]})
+        assert h.commit().batch == 0
+
+
+def test_a_function_over_counts_each_duration_stops_at_the_most_it_may_keep(tmp_path: Path) -> None:
+    """F60, 5.2: the rows of an open slide are all kept, for `expired`; `state` of the limits is their bound."""
+    job = Job("counts", partitions=1)
+    rows = job.source("orders", MemorySource(ORDERS), event_time="t", max_out_of_order=seconds(0))
+    window = TupleWindow(count(3), seconds(1_000), time=Time.EVENT, unbounded=True)
+    rows.key_by("user").window("w", window).apply(lambda key, view: None, output="n long").write("out", MemorySink())
+    with Harness(job, tmp_path, settings=DriverSettings(caps={"w": 20_000})) as h:
+        h.batch({"orders": [order("a", 1)]})
+        with pytest.raises(StateTooLarge, match=r"step 'w' has .* bytes, above its cap of 20,000"):
+            h.batch({"orders": [order("a", 2 + n % 900) for n in range(5_000)]})
         assert h.commit().batch == 0
 
 
