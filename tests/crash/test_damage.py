@@ -159,6 +159,8 @@ def start(world: World, store: Witness, name: str, stop: tuple[str, str, int] | 
     metadata = open_or_create(store, now=SECOND)
     engine = SegmentEngine(world, GRAPH, name)
     driver = make_driver(world, store, name, graph=GRAPH, engine=engine, uuid=metadata.uuid)
+    # Several drivers of a test start from one log, each as the first that does, and share the folder.
+    driver.janitor._sweep_staged = lambda _: 0  # type: ignore[method-assign]
     if stop is None:
         run_to_end(driver)
         return

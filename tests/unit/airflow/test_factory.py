@@ -14,11 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import checkpoint_samples
 import pytest
-from checkpoint_samples import own, run_batch, saved_as
+from checkpoint_samples import run_batch, saved_as
 from project_samples import job_toml, make_project
 
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.supervise.commands import DAGS as REQUESTS
@@ -87,6 +89,13 @@ def read(reader, project):
         return answer_values["dags"], answer_values["heavy"]
 
     return once
+
+
+def own(project, job):
+    """Own the log of a job's checkpoint, as its driver does."""
+    store = LocalStore(project / "checkpoints" / job)
+    open_or_create(store, now=0)
+    return checkpoint_samples.own(Log(store))
 
 
 @pytest.fixture
@@ -166,7 +175,7 @@ def test_a_store_that_does_not_answer_takes_no_dag_away_and_changes_none(project
     for number in range(25):
         shutil.copy(project / "jobs" / "orders.py", project / "jobs" / f"job_{number}.py")
         (project / "conf" / "jobs" / f"job_{number}.toml").write_text(job_toml())
-    owned = own(Log(LocalStore(project / "checkpoints" / "job_7")))
+    owned = own(project, "job_7")
     for batch in range(3):
         run_batch(owned, batch)
     before, _ = read()
@@ -184,7 +193,7 @@ def test_a_store_that_does_not_answer_takes_no_dag_away_and_changes_none(project
 def test_forms_offer_what_can_be_restored_and_a_dag_of_a_stream_that_runs_stands_still(project, read):
     """The newest batches and no more; Airflow keeps every version of a DAG, and a stream commits all day."""
     records = StreamRecords(control_store(project / "checkpoints"), "orders")
-    owned = own(Log(LocalStore(project / "checkpoints" / "orders")))
+    owned = own(project, "orders")
     offered = []
     for batches, phase in ((range(30), Phase.STOPPED), (range(30, 32), Phase.RUNNING)):
         for batch in batches:
@@ -204,7 +213,7 @@ def test_forms_offer_saved_checkpoints_also_of_a_stream_that_runs(project, read)
     """They change when a person saves or deletes one; a stream that runs goes back to them by its restart."""
     records = StreamRecords(control_store(project / "checkpoints"), "orders")
     records.update(lambda stream: (stream.having(phase=Phase.RUNNING, wish=Wish.RUN), None))
-    owned = own(Log(LocalStore(project / "checkpoints" / "orders")))
+    owned = own(project, "orders")
     owned.append(saved_as("friday", run_batch(owned, 0)))
     run_batch(owned, 1)
     offers = {name: dag["offers"] for name, dag in read()[0].items()}
