@@ -39,6 +39,7 @@ class PhysicalPlans:
         cleaner: Any = spark.sparkContext._jsc.sc().cleaner()  # noqa: SLF001 - no public way
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public way
         self._jvm = jvm
+        self._spark = spark
         manager = spark.sparkContext.getConf().get("spark.shuffle.manager", "sort")
         self._each = each or cleaner.isEmpty() or manager not in _OWN_MANAGERS
         self._cleaner: Any = None if self._each else cleaner.get()
@@ -53,7 +54,8 @@ class PhysicalPlans:
         planned = frame.select("_port", "_payload")  # each select is planned by itself
         if self._known is not frame:
             self._known = frame
-            self._kept = _KeptPlan(planned) if not self._each and self._computes_again(planned) else None
+            again = not self._each and self._computes_again(planned)
+            self._kept = _KeptPlan(planned, self._spark) if again else None
             if self._kept is not None:
                 return self._kept.collect()
         return [(row[0], bytes(row[1])) for row in planned.collect()]
@@ -84,12 +86,16 @@ class _KeptPlan:
 
     `DataFrame.collect` gives Spark two closures whenever it runs a plan. To clean them, Spark reads the byte code of
     its two largest classes: 7 ms of each batch, before its first task starts. `collectAsync` has a small closure.
+    Nor does it tell the tasks the settings of SQL, which Spark reads there too: Arrow's batches, the parsing of times.
     """
 
-    def __init__(self, planned: DataFrame) -> None:
+    def __init__(self, planned: DataFrame, spark: SparkSession) -> None:
         java: Any = planned._jdf  # noqa: SLF001 - no public way
         self._plan = java.queryExecution().executedPlan()
         self._pickled = java.javaToPython()
+        session: Any = spark._jsparkSession  # noqa: SLF001 - no public way
+        self._settings = session.conf().getAllAsJava()
+        self._context = session.sparkContext()
 
     @cached_property
     def shuffles(self) -> list[int]:
@@ -98,6 +104,8 @@ class _KeptPlan:
 
     def collect(self) -> list[tuple[str, bytes]]:
         """Run the plan; raises what `DataFrame.collect` would."""
+        # They stay in the thread: to take them out again costs more, and a query of Spark's own puts them there, too.
+        self._context.getLocalProperties().putAll(self._settings)
         try:
             pickled = self._pickled.collectAsync().get()
         except Py4JJavaError as why:
@@ -108,10 +116,12 @@ class _KeptPlan:
 
 
 def _of_the_job(why: Py4JJavaError) -> Exception:
-    """Return what ended a job, which its future has always wrapped, as pyspark raises it."""
+    """Return what ended a job, which its future has wrapped, as pyspark raises it; of a job not begun, the error."""
+    said: Exception = why
     cause: Any = why.java_exception.getCause()
-    raised: Any = convert_exception(cause)
-    said: Exception = Py4JJavaError(why.errmsg, cause) if isinstance(raised, UnknownException) else raised
+    if cause is not None:  # it is where Spark has stopped
+        raised: Any = convert_exception(cause)
+        said = Py4JJavaError(why.errmsg, cause) if isinstance(raised, UnknownException) else raised
     return said
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from harness_jobs import ORDERS, flights_like, order
 from pushing import until
+from py4j.protocol import Py4JJavaError
 
 from penstock import Job, seconds
 from penstock.errors import AccountingBroken, ComputeFailed
@@ -129,6 +130,40 @@ def test_what_ends_the_job_of_a_kept_plan_is_what_collect_raises(spark: SparkSes
         with pytest.raises(Exception, match=inside) as of_collect:
             frame.collect()
         assert of_plan.type is of_collect.type
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in one stage", "before a shuffle"])
+def test_tasks_of_a_kept_plan_know_the_settings_of_sql(spark: SparkSession, *, shuffled: bool) -> None:
+    """Decision 217: what a task reads of a job's `conf` is what it reads under `DataFrame.collect`."""
+    times = "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss')"
+    word = f"CAST(from_json('{{\"t\": \"2020-1-1 1:2:' || id || '\"}}', 't timestamp', {times}).t AS STRING)"
+    policy = "spark.sql.legacy.timeParserPolicy"
+    with ThreadPoolExecutor(1) as pool:  # a thread in which nobody has set anything
+        spark.conf.set(policy, "LEGACY")
+        try:
+            rows = spark.range(2).selectExpr("id", f"coalesce({word}, 'none') AS word")
+            rows = rows.repartition(2, "id") if shuffled else rows
+            frame = rows.selectExpr("'p' AS _port", "CAST(word AS BINARY) AS _payload")
+            plans = PhysicalPlans(spark, each=False)
+            for _ in range(2):
+                shown = pool.submit(plans.collect, frame).result()
+                assert sorted(shown) == [("p", b"2020-01-01 01:02:00"), ("p", b"2020-01-01 01:02:01")]
+            assert plans._kept is not None
+        finally:
+            spark.conf.unset(policy)
+
+
+def test_a_job_that_cannot_begin_says_why(spark: SparkSession) -> None:
+    """F05: where Spark has stopped, there is no job whose future could wrap the error."""
+    frame = spark.range(1).selectExpr("'p' AS _port", "CAST('' AS BINARY) AS _payload")
+    plans = PhysicalPlans(spark, each=False)
+    plans.collect(frame)
+    assert plans._kept is not None
+    stopped = spark.sparkContext._jvm.java.lang.IllegalStateException("Cannot call methods on a stopped SparkContext")  # type: ignore[union-attr]
+    error = Py4JJavaError("An error occurred while calling o1.collectAsync.\n", stopped)
+    plans._kept._pickled = MagicMock(**{"collectAsync.side_effect": error})
+    with pytest.raises(Py4JJavaError, match="stopped SparkContext"):
+        plans.collect(frame)
 
 
 def test_a_cancelled_job_of_a_kept_plan_ends_with_sparks_words(spark: SparkSession) -> None:
