@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from harness_jobs import ORDERS, order, plain
 
 from penstock import Job, agg, seconds
+from penstock.runtime.driver import retention
 from penstock.sinks import Delta, MemorySink
 from penstock.sources import MemorySource
 from penstock.state import State, event_time
@@ -202,12 +203,13 @@ def test_a_long_run_that_crashes_in_every_batch_changes_nothing(tmp_path: Path) 
     assert published_batches(table) == sorted(set(published_batches(table)))
 
 
-def test_rows_of_a_batch_are_returned_though_a_sweep_follows(tmp_path: Path) -> None:
-    """The eighth batch sweeps the staged files of those before it, also of one that the same call ran."""
+def test_rows_of_a_batch_are_returned_though_a_sweep_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch sweeps the staged files of those before it, also of one that the same call ran."""
+    monkeypatch.setattr(retention, "EVERY", 1)
     with Harness(make_job(tmp_path / "table"), tmp_path / "root") as h:
-        for number in range(6):
-            h.batch({"orders": [order("a", number, 1)]}, follow=False)
+        h.batch({"orders": [order("a", 0, 1)]}, follow=False)
         output = h.batch({"orders": [order("a", 7, 1)]}, watermark=END)
-        assert h.commit().batch == 7
-        assert [row["n"] for row in output["out"]] == [7, 7]
+        assert h.commit().batch == 2
+        assert {path.name.split("-")[0] for path in (tmp_path / "root").rglob("staged/raw/*")} <= {f"{2:012d}"}
+        assert [row["n"] for row in output["out"]] == [2, 2]
         assert len(output["raw"]) == 1
