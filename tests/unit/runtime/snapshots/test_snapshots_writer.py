@@ -247,7 +247,7 @@ def test_segments_that_a_base_stands_for_are_swept(tmp_path, monkeypatch):
     from penstock.runtime.driver import retention
     from penstock.runtime.driver.settings import DriverSettings
 
-    monkeypatch.setattr(retention, "EVERY", 4)
+    monkeypatch.setattr(retention, "EVERY", 2)
     with Harness(kept_job(4, partitions=2), tmp_path, settings=DriverSettings(keep=3)) as h:
         for n in range(12):
             h.batch({"rows": [{"k": f"k{n + m}", "v": n} for m in range(12)]})
