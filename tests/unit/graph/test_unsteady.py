@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from penstock.graph.unsteady import clock_words, read_clock, unsteady_call
+from penstock.runtime.plan.branch_frame import _resolved
 from penstock.testing.environment import session_of_tests
 
 pytestmark = pytest.mark.spark
@@ -99,15 +100,17 @@ def test_every_function_of_spark_that_is_not_steady_is_named(rows: DataFrame) ->
 
 
 CLOCKS = ["current_timestamp", "t > CURRENT_DATE", "t > ' now '", "CAST('today' AS timestamp_ntz)", "'tomorrow'::date"]
+SHOWN_AS_WRITTEN = ["t BETWEEN 'yesterday' AND 'tomorrow'", "nullif(t, 'today')", "extract(hour FROM 'now')"]
 
 
 def resolved(rows: DataFrame, expression: str) -> str:
     """Return what Spark makes of an expression."""
-    java: Any = rows.selectExpr(expression)._jdf
-    return str(java.queryExecution().analyzed().expressions().toString())
+    return _resolved(rows.selectExpr(expression))
 
 
-@pytest.mark.parametrize("expression", [*CLOCKS, 'to_date("Yesterday")', "try_to_timestamp('now')", "current_time"])
+@pytest.mark.parametrize(
+    "expression", [*CLOCKS, *SHOWN_AS_WRITTEN, 'to_date("Yesterday")', "try_to_timestamp('now')", "current_time"]
+)
 def test_words_that_read_the_clock_are_found(rows: DataFrame, expression: str) -> None:
     """SEMANTICS 1.2: a batch that runs again gives the same rows; Spark says whether a word is the time."""
     assert clock_words(expression)

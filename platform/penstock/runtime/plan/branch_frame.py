@@ -273,8 +273,7 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
     for expression in expressions:
         unsteady = unsteady_call(expression)
         if unsteady is None and clock_words(expression):
-            resolved = frame._jdf.queryExecution().analyzed().expressions().toString()  # noqa: SLF001
-            unsteady = read_clock(expression, resolved)
+            unsteady = read_clock(expression, _resolved(frame))
         if unsteady is not None:
             raise JobError(unsteady)
         if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
@@ -282,6 +281,17 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
                 f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "
                 "key_by and window"
             )
+
+
+def _resolved(frame: DataFrame) -> str:
+    """Return what Spark has made of the expressions of the last projection, in its words.
+
+    It shows some functions as they were written, BETWEEN among them, and not what it computes in their place.
+    """
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - no public way
+    analyzed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    said: str = jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(analyzed).expressions().toString()
+    return said
 
 
 assert set(HIDDEN) <= set(_KEPT)

@@ -84,6 +84,7 @@ REFUSED: dict[str, Callable[[Stream], Stream]] = {
     "a number drawn once for all batches": lambda s: s.with_columns(u="uuid()"),
     "a filter by such a number": lambda s: s.filter("rand() < 0.5"),
     "a filter by the task": lambda s: s.filter("spark_partition_id() = 0"),
+    "a filter by days of the clock": lambda s: s.filter("t BETWEEN 'yesterday' AND 'tomorrow'"),
     "a column of the clock": lambda s: s.with_columns(read_at="current_timestamp"),
     "an aggregate of the clock": lambda s: s.window("w", Tumbling(seconds(1)).drop_late()).aggregate(
         n=agg.max("current_timestamp")
