@@ -24,10 +24,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
-from penstock.errors import BlocksGone, EpochSealed, NotFound
+from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed, NotFound
 from penstock.receivers.blocks import Block, Place, Seal, block_file, parse, seal_file
 
-__all__ = ["BEGINNING", "FOLDER", "BlockChain", "BlockCursor", "BlockLog", "BlockWriter", "unneeded"]
+__all__ = ["BEGINNING", "FOLDER", "BlockChain", "BlockCursor", "BlockLog", "BlockWriter", "ends_epoch", "unneeded"]
 
 FOLDER = "blocks"
 BEGINNING = Place(0, 0)
@@ -86,12 +86,15 @@ class BlockLog:
         return sorted(Place(int(name[1]), int(name[2])) for name in names if name is not None)
 
     def first(self) -> Place:
-        """Return where the chain begins now: the oldest block that is kept, or the end where none is."""
+        """Return where the chain begins now: the oldest block that is kept, whole or not, or the end where none is."""
         listed = self.listed()
         for place in listed:
-            match self.look(place):
-                case Block():
-                    return place
+            try:
+                is_block = isinstance(self.look(place), Block)
+            except CheckpointCorrupt:
+                is_block = not ends_epoch(place, listed)
+            if is_block:
+                return place
         if not listed:
             return BEGINNING
         last = listed[-1]
@@ -125,6 +128,11 @@ def unneeded(listed: Sequence[Place], floor: Place) -> list[Place]:
     """Return the places that a sweep deletes, of those that are listed in order."""
     last = {place.epoch: place for place in listed}
     return [place for place in listed if place < floor and place != last[place.epoch]]
+
+
+def ends_epoch(place: Place, listed: Sequence[Place]) -> bool:
+    """Return whether a file that cannot be read was the seal of its epoch: its last file, and others are after it."""
+    return not any(other.epoch == place.epoch and other > place for other in listed) and place.epoch < listed[-1].epoch
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CheckpointCorrupt, NotFound
-from penstock.receivers.block_log import FOLDER, BlockLog, unneeded
+from penstock.receivers.block_log import FOLDER, BlockLog, ends_epoch, unneeded
 from penstock.receivers.blocks import Place, Seal, parse, rows_in
 
 __all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in", "receivers_in"]
@@ -65,12 +65,12 @@ def inventory_of(log: BlockLog, start: Place | None) -> BlockInventory:
 
     Args:
         log: The blocks.
-        start: The least place that a batch may read; None to begin with the oldest file that is there.
+        start: The least place that a batch may read; None to begin with the oldest block that is there.
     """
     listed = log.listed()
     inventory = BlockInventory()
     if start is None:
-        start = listed[0] if listed else Place(0, 0)
+        start = log.first()
     reached: set[Place] = set()
     for place, result in _walk(log, start, listed):
         reached.add(place)
@@ -114,9 +114,7 @@ def _walk(log: BlockLog, start: Place, listed: list[Place]) -> Iterator[tuple[Pl
             yield place, len(data)
         except CheckpointCorrupt as why:
             yield place, BlockFault(place, Fault.DAMAGED, f"{why.what} ({path})")
-            if not any(other.epoch == place.epoch and other > place for other in listed) and any(
-                other.epoch == place.epoch + 1 for other in listed
-            ):  # it was the seal
+            if ends_epoch(place, listed):
                 place = Place(place.epoch + 1, place.number)
                 continue
         place = place.next

@@ -315,12 +315,18 @@ class ReceivingReader(CheckpointedReader):
         return tuple(span["receivers"])
 
     def passed_over(self, start: Position | None, end: Position, span: Span) -> dict[str, list[list[int]]]:
-        """Return the rows of blocks that went before a receiver's first one was read."""
+        """Return the rows of blocks that went before a receiver's first one was read, and of those that are lost."""
         new = end["receivers"].keys() - ({} if start is None else start["receivers"]).keys()
         firsts = {
             name: span["blocks"][name][0][1] if name in span["blocks"] else end["receivers"][name][1] for name in new
         }
-        return {name: [[0, first_position(number)]] for name, number in sorted(firsts.items()) if number}
+        skipped = {name: [[0, first_position(number)]] for name, number in sorted(firsts.items()) if number}
+        for name in end["receivers"]:
+            for place, block in self._between(name, start, end):
+                if not block.rows:  # in the place of one that is lost
+                    positions = [first_position(place.number), first_position(place.number + 1)]
+                    skipped.setdefault(name, []).append(positions)
+        return skipped
 
     def task_reader(self) -> BlocksInTask:
         """Return what reads blocks in tasks."""

@@ -115,6 +115,8 @@ class BlocksInTask(TaskReader):
             except NotFound as why:
                 raise BlocksGone("a block that the batch reads is gone", where=path) from why
             block = rows_in(data, receiver=log.receiver, place=place, path=path)
+            if not block.num_rows:  # in the place of one that is lost, and without columns
+                continue
             rows, errors, raw = self.form.fitted(block)
             if errors is not None and self.on_bad_record is BadRecord.FAIL:
                 raise BadRecordFound(next(e for e in errors.to_pylist() if e is not None), where=path)

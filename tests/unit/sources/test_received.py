@@ -16,6 +16,7 @@ from penstock.errors import BlocksGone, ConfigError
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING
 from penstock.receivers.blocks import Place
+from penstock.receivers.hole_closing import close_holes
 from penstock.sources import Receive
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.base import ERROR, POSITION, RAW, SourceReader
@@ -162,6 +163,25 @@ def test_what_went_before_a_beginning_is_passed_over(tmp_path: Path) -> None:
         ((first, begun),) = again.passed_over(None, end, span)["0"]
         assert [at for at in positions if not first <= at < begun] == left
         assert again.passed_over(floor, end, again.span(floor, end)) == {}
+
+
+@pytest.mark.fault("F18")
+def test_the_rows_of_a_lost_block_are_passed_over(tmp_path: Path) -> None:
+    """10.1: so rows of it that are in the quarantine are sent from there, and all others are read."""
+    pushed = Pushed(tmp_path / "job", receivers=1)
+    pushed.add(14)
+    reader = pushed.reader()
+    before = read(reader, reader.span(None, end_of_batch(reader, None)))
+    log = pushed.log(0)
+    log.store.delete(log.path(Place(1, 2)))
+    assert close_holes(log) == 1
+    again = pushed.reader()
+    end = end_of_batch(again, None)
+    span = again.span(None, end)
+    ((first, after),) = again.passed_over(None, end, span)["0"]
+    kept = [row for row in before.select(["k", POSITION]).to_pylist() if not first <= row[POSITION] < after]
+    assert read(again, span).select(["k", POSITION]).to_pylist() == kept
+    assert [row["k"] for row in kept] == [0, 1, 2, 3, *range(6, 14)]
 
 
 @pytest.mark.fault("F18")

@@ -8,7 +8,11 @@ import pytest
 from pushing import Acknowledging, Sender, until
 
 from penstock import Job, ReceiverInfo, seconds
+from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.errors import BlocksGone
 from penstock.receivers import Receiver
+from penstock.receivers.block_log import BEGINNING, BlockLog
+from penstock.receivers.blocks import rows_in
 from penstock.sinks import MemorySink
 from penstock.sources import Receive
 from penstock.testing import Crashed, Harness
@@ -70,6 +74,37 @@ def test_receivers_live_as_long_as_the_driver(tmp_path: Path) -> None:
         assert set(sender.acknowledged) <= set(read)
         assert len(read) == len(set(read))
     assert heard.events == ["started 1", "stopped 1", "started 2", "stopped 2"]
+
+
+@pytest.mark.remedy("PEN-SRC-031")
+@pytest.mark.fault("F18")
+def test_a_job_that_begins_with_nothing_reads_all_blocks_but_the_lost_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """F47: a block in the middle refused `--from empty` as well, which its remedy names; now the log counts it."""
+    job = Job("holed", partitions=1)
+    job.source("rows", Receive(Acknowledging(str(tmp_path)), schema="k long")).write("out", MemorySink())
+    sender = Sender(tmp_path)
+    log = BlockLog(LocalFolder(tmp_path / "checkpoints" / "holed").store(), "rows-0")
+    with Harness(job, tmp_path / "checkpoints") as h:
+        sender.until_more(2)
+        h.batch()
+        sender.until_more(3)
+        sender.stop()
+        *_, lost, _ = [place for place, _ in log.follow(BEGINNING)]
+        (row,) = rows_in(
+            log.store.read(log.path(lost)), receiver=log.receiver, place=lost, path=log.path(lost)
+        )["k"].to_pylist()  # fmt: skip
+        log.store.delete(log.path(lost))
+        with pytest.raises(BlocksGone):
+            h.restart()
+        h.restore(empty=True)
+        before = len(h.output()["out"])
+        h.run()
+        read = [each["k"] for each in h.output()["out"][before:]]
+    assert sorted(read) == sorted({*sender.acknowledged} - {row})
+    warned = capfd.readouterr()
+    assert "receiver.blocks_passed_over" in warned.out + warned.err
 
 
 def test_a_drain_reads_what_receivers_have_taken(tmp_path: Path) -> None:

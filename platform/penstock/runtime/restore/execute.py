@@ -12,7 +12,10 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.queries import find_restore_by_command
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover, takeover_of
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import Fenced, LogGap
+from penstock.receivers.hole_closing import close_holes
+from penstock.receivers.inventory import logs_in
 from penstock.runtime.driver.loop import Driver
 from penstock.runtime.driver.sink_recovery import refuse_missing, refuse_unpublished
 from penstock.runtime.driver.stages import Hook
@@ -81,6 +84,8 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         commit=rewritten.commit if rewritten is not None and held else None,
         truncate=truncate,
     )
+    if commit is None:
+        _close_holes_of_receivers(driver.log.store)
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
     # It makes up for what sinks have lost, which nobody is to miss from here on.
@@ -109,6 +114,13 @@ def _close_gaps(entries: Log, start: RestoreTarget, folder: CheckpointFolder, wr
         log.warning("log.gap_closed", slot=slot)
         used = recovered.used + len(missing) if slot == missing[-1] > newest else None
         entries.append_at(slot, Void(epoch=1, writer=writer, slot=slot, reason=reason, batch=used))
+
+
+def _close_holes_of_receivers(store: CheckpointStore) -> None:
+    """Pass over blocks that are lost, because a job that begins with nothing reads all blocks that are there."""
+    for receiver in logs_in(store):
+        if blocks := close_holes(receiver):
+            log.warning("receiver.blocks_passed_over", receiver=receiver.receiver, blocks=blocks)
 
 
 def _refuse_gaps(recovered: Recovered) -> None:

@@ -1,0 +1,125 @@
+"""A chain of blocks is made whole where some are lost for good, and all others are read (F13, F18, F47)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.checkpoint.storage.memory import MemoryStore
+from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed
+from penstock.receivers.block_log import BEGINNING, BlockChain, BlockLog, BlockWriter
+from penstock.receivers.blocks import Place, encoded
+from penstock.receivers.hole_closing import close_holes
+from penstock.receivers.inventory import inventory_of
+
+ROWS = encoded(pa.table({"k": [1]}))
+
+
+def filled(blocks: list[int]) -> BlockLog:
+    """Return the blocks of a receiver that was started as often as the list is long, with so many in each epoch."""
+    log = BlockLog(MemoryStore(), "orders-0")
+    for count in blocks:
+        writer = BlockWriter(log, log.end_epochs(BEGINNING))
+        for _ in range(count):
+            writer.write(ROWS, 1)
+    return log
+
+
+def damage(log: BlockLog, place: Place, how: str) -> None:
+    """Lose a file, or the half of it."""
+    data = log.store.read(log.path(place))
+    log.store.delete(log.path(place))
+    if how == "damaged":
+        log.store.create(log.path(place), data[: len(data) // 2])
+
+
+def chain(log: BlockLog) -> list[tuple[int, int]]:
+    """Return number and rows of each block that a job reads which begins with nothing."""
+    return [(place.number, block.rows) for place, block in BlockChain.opened(log, log.first()).blocks]
+
+
+@pytest.mark.fault("F13", "F18")
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+@pytest.mark.parametrize(
+    ("lost", "passed_over"),
+    [
+        ([(1, 1)], 1),
+        ([(1, 1), (1, 2), (2, 5)], 3),
+        ([(1, 4)], 0),
+        ([(2, 4), (2, 5), (2, 6), (2, 7)], 3),
+    ],
+    ids=["a block", "blocks of two epochs", "a seal", "a whole epoch"],
+)
+def test_a_job_that_begins_with_nothing_comes_past_what_is_lost(
+    lost: list[tuple[int, int]], passed_over: int, how: str
+) -> None:
+    """Each other block keeps its number, and the next start of a receiver continues after the last one."""
+    log = filled([4, 3, 2])
+    for epoch, number in lost:
+        damage(log, Place(epoch, number), how)
+    with pytest.raises((BlocksGone, CheckpointCorrupt)):
+        BlockChain.opened(log, log.first())
+    assert close_holes(log) == passed_over
+    blocks = [number for epoch, number in lost if number not in {4, 7} or (epoch, number) == (2, 4)]
+    assert chain(log) == [(number, 0 if number in blocks else 1) for number in range(9)]
+    assert inventory_of(log, BEGINNING).faults == []
+    assert close_holes(log) == 0
+    assert log.end_epochs(BEGINNING) == Place(4, 9)
+
+
+@pytest.mark.fault("F18", "F47")
+def test_a_writer_of_long_ago_acknowledges_nothing_in_a_hole_that_was_closed() -> None:
+    """Its next number was lost with the seal of its epoch."""
+    log = filled([2])
+    late = BlockWriter(log, Place(1, 2))
+    BlockWriter(log, log.end_epochs(BEGINNING)).write(ROWS, 1)
+    damage(log, Place(1, 2), "missing")
+    close_holes(log)
+    with pytest.raises(EpochSealed):
+        late.write(ROWS, 1)
+    assert chain(log) == [(0, 1), (1, 1), (2, 1)]
+
+
+@pytest.mark.fault("F13")
+def test_the_newest_block_may_be_the_damaged_one() -> None:
+    """Its number is given to no other block, and a writer that still runs goes on after it."""
+    log = filled([3])
+    damage(log, Place(1, 2), "damaged")
+    assert close_holes(log) == 1
+    BlockWriter(log, Place(1, 3)).write(ROWS, 1)
+    assert chain(log) == [(0, 1), (1, 1), (2, 0), (3, 1)]
+
+
+def test_blocks_that_a_sweep_took_are_no_hole() -> None:
+    """Nor is a damaged seal from before them in the way: nobody reads it any more."""
+    log = filled([4, 3])
+    log.sweep(Place(2, 5))
+    assert close_holes(log) == 0
+    damage(log, Place(1, 4), "damaged")
+    assert (inventory_of(log, None).faults, close_holes(log)) == ([], 0)
+    assert chain(log) == [(5, 1), (6, 1)]
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    blocks=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    harm=st.lists(st.sampled_from(["whole", "missing", "damaged"]), min_size=20, max_size=20),
+)
+def test_whatever_is_lost_each_whole_block_is_read(blocks: list[int], harm: list[str]) -> None:
+    """Up to the newest one; what is passed over is counted, and a second time there is nothing to do."""
+    log = filled([*blocks, 1])
+    seals = {Place(epoch, sum(blocks[:epoch])) for epoch in range(len(blocks) + 1)}
+    *harmed, newest = zip(log.listed(), harm, strict=False)
+    for place, how in harmed:
+        if how != "whole":
+            damage(log, place, how)
+    passed_over = close_holes(log)
+    read = chain(log)
+    whole = [place.number for place, how in harmed if how == "whole" and place not in seals]
+    assert [number for number, rows in read if rows] == [*whole, newest[0].number]
+    assert sum(not rows for _, rows in read) == passed_over
+    assert [number for number, _ in read] == [*range(read[0][0], newest[0].number + 1)]
+    assert close_holes(log) == 0
