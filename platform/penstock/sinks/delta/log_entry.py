@@ -30,7 +30,6 @@ __all__ = [
     "merged",
     "merged_by",
     "optimized",
-    "version_put_back",
 ]
 
 Actions = list[dict[str, Any]]
@@ -98,19 +97,12 @@ def _lines(actions: Actions) -> bytes:
 
 
 def actions_of(table: Path, version: int) -> Actions | None:
-    """Return what the commit of a version did, None where its entry is gone: then a checkpoint of the log has it."""
+    """Return what the commit of a version did, None where a checkpoint of the log may have it: it is gone, or torn."""
     try:
         lines = (table / LOG / entry_name(version)).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+        return [json.loads(line) for line in lines if line.strip()]
+    except (FileNotFoundError, ValueError):
         return None
-    return [json.loads(line) for line in lines if line.strip()]
-
-
-def version_put_back(actions: Actions) -> int | None:
-    """Return the version that a RESTORE has put back, None for other commits and for one that names a time."""
-    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    version = (info.get("operationParameters") or {}).get("version") if info.get("operation") == "RESTORE" else None
-    return int(str(version)) if str(version).isdecimal() else None
 
 
 def find_commit(path: Path, newest: int, app: str, batch: int) -> int | None:

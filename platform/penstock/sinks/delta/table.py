@@ -25,7 +25,8 @@ from penstock.errors import (
     SinkSchemaMismatch,
     SinkValueRefused,
 )
-from penstock.sinks.delta.log_entry import LOG, actions_of, version_put_back
+from penstock.sinks.delta.log_entry import LOG, actions_of
+from penstock.sinks.delta.restored_version import version_put_back
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -173,7 +174,8 @@ def batch_shown(table: DeltaTable, path: Path, app: str) -> int | None:
         apps = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
         if app in apps:
             return apps[app]
-        put_back = None if any(name.endswith("/truncate") for name in apps) else version_put_back(actions)
+        own = any(name.endswith("/truncate") for name in apps)
+        put_back = None if own else version_put_back(path, version, actions)
         version, newest = (version - 1, newest) if put_back is None else (put_back, put_back)
     if newest == table.version():
         return noted
