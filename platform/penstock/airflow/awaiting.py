@@ -42,8 +42,7 @@ class StreamOperator(BaseOperator):
     def _ask(self, context: Context, command: Command) -> Asked:
         """Ask, and say in the log what became of it."""
         control = self._control()
-        meant = [at for at in (command.meant_at, run_started_at(context)) if at is not None]
-        command = replace(command, meant_at=min(meant, default=None))
+        command = replace(command, meant_at=run_started_at(context))
         with asking():  # a refusal that stays fails the task at once, whatever its retries
             asked = control.ask(command)
         self.log.info(

@@ -120,10 +120,11 @@ class RestartStream(StartStream, AskingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, then wait until the stream runs; say so where it never came to that."""
         answer, generation = super().execute(context), generation_of(self.generation)
-        if answer["outcome"] == CommandResult.STALE.value and generation is not None:
-            raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
         if answer["outcome"] == CommandResult.STALE.value:
-            raise AirflowFailException(f"nothing was restarted: {self._control().newest().newest_request}")
+            newest = self._control().newest()
+            if generation is not None and not newest.is_of(generation):
+                raise AirflowSkipException(f"nothing was restarted: generation {generation} of {self.job} is over")
+            raise AirflowFailException(f"nothing was restarted: {newest.newest_request}")
         return self.execute_complete(context, None, answer)
 
     def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -314,7 +314,7 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
         case CommandResult.ALREADY:
             return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"
-        case CommandResult.STALE if command.generation is None:
+        case CommandResult.STALE if command.generation is None or asked.stream.is_of(command.generation):
             return f"{job}: nothing was restarted, because {asked.stream.newest_request}"
         case CommandResult.STALE:
             return (

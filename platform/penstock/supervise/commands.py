@@ -115,6 +115,8 @@ class Command:
         revives: Whether an answered id counts once more where the stream has failed since. Its restore still happens
             once, because the driver looks for the id in the log.
         meant_at: When the command was meant, microseconds since 1970.
+        follows: The `request` of the stream that a restart was checked after: what was asked for since is newer. None
+            for a restart that was not checked.
     """
 
     verb: Verb
@@ -128,6 +130,7 @@ class Command:
     note: str | None = None
     revives: bool = False
     meant_at: int | None = None
+    follows: tuple[str | None, int] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no id."""
@@ -158,17 +161,19 @@ def fold(stream: Stream, command: Command, now: int) -> tuple[Stream, CommandRes
     if changed is None:
         return remember(stream, command.id, command.verb.value), CommandResult.ALREADY
     if (changed.wish, changed.first) != (stream.wish, stream.first):
-        changed = changed.having(asked_by=command.id)
+        changed = changed.having(asked_by=command.id, checks={})  # a restart that is checked follows something else
     return remember(changed, command.id, command.verb.value), CommandResult.DONE
 
 
 def _is_late(stream: Stream, command: Command) -> bool:
     """Return whether a command that comes late would undo what somebody has asked for since."""
-    if command.generation is not None or command.meant_at is None or command.verb not in _ENDING:
+    if command.verb not in _ENDING or _run_of(stream.asked_by or "") == _run_of(command.id):
         return False
     if stream.is_over and stream.wish is Wish.RUN:
         return False  # it came to its end by itself, and nobody wants that
-    return stream.asked_at > command.meant_at and _run_of(stream.asked_by or "") != _run_of(command.id)
+    if command.follows not in (None, stream.request):
+        return True
+    return command.generation is None and command.meant_at is not None and stream.asked_at > command.meant_at
 
 
 def _run_of(command_id: str) -> list[str]:
@@ -255,7 +260,6 @@ def _begun(stream: Stream, command: Command, now: int, wish: Wish) -> Stream:
         available_now=stream.available_now if resumes else command.available_now,
         command=stream.command if restores else command.id,
         note=command.note,
-        checks={},
         limits=_limited(stream, command),
         phase=Phase.SUBMITTING,
         reason=f"asked for by {command.verb.value}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -105,20 +106,21 @@ class StreamControl:
     def checking(self, command: Command) -> Iterator[Command]:
         """Have the driver keep the batch that a restart begins at while it is checked and asked; yields the command.
 
-        The command undoes nothing that is asked for from now on. By the time of the newest request and not by the
-        clock, because two machines' clocks may differ.
+        The command undoes nothing that is asked for from now on, whatever the clock of the machine that asks says. Each
+        check has a note of its own: a task that was killed may have left one, which counts from when it was written.
         """
+        check = secrets.token_hex(8)
         batch = begins_from(command.start, command.options).batch
 
         def noted(stream: Stream) -> tuple[Stream, None]:
-            return stream.having(checks=stream.checks if batch is None else {**stream.checks, command.id: batch}), None
+            return stream.having(checks=stream.checks if batch is None else {**stream.checks, check: batch}), None
 
         def over(stream: Stream) -> tuple[Stream, None]:
-            return stream.having(checks={by: n for by, n in stream.checks.items() if by != command.id}), None
+            return stream.having(checks={by: n for by, n in stream.checks.items() if by != check}), None
 
         stream, _ = self.records.update(noted)
         try:
-            yield replace(command, meant_at=stream.asked_at)
+            yield replace(command, follows=stream.request)
         finally:
             self.records.update(over)
 

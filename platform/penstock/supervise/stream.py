@@ -146,7 +146,7 @@ class Stream(Record):
     `asked_by` is the id of the command that the wish in force came with, at `asked_at`.
     `limits` lie over those of the configuration; None where nobody set any. `saves` are the requested names that the
     newest checkpoint does not have yet, with the time of the request; `unsaves` are names to delete. `checks` are the
-    batches that restarts begin at which are being checked, by the id of the command.
+    batches that restarts begin at which are being checked, each under an id of the check.
     `version` names the code that runs, None for "take the newest"; `stable` the last that was healthy long enough.
     """
 
@@ -194,6 +194,11 @@ class Stream(Record):
         """Return whether a command that names a generation means this stream."""
         begun = self.first if self.entered is None else self.entered
         return generation == self.first or begun <= generation <= self.generation
+
+    @property
+    def request(self) -> tuple[str | None, int]:
+        """Return what tells the request that the wish in force came with from any other."""
+        return self.asked_by, self.asked_at
 
     @property
     def newest_request(self) -> str:

@@ -71,13 +71,15 @@ def checked(kind, verb, options=None):
         def _penstock(self, *words):
             theirs = Command(verb=verb, id="stop_stream/m/stop")
             RECORDS.update(lambda found: fold(found, theirs, 9))
-            if verb is not Verb.RESTART:
+            if verb not in (Verb.RESTART, Verb.DRAIN):
                 ended = Phase.STOPPED if verb is Verb.STOP else Phase.SUSPENDED
                 RECORDS.update(lambda found: (found.having(phase=ended, driver=None), None))
     slow = Slow(task_id="t", **FACTS, **(options or {}))
     return [*tries(lambda: slow.execute({"ti": ti})), RECORDS.newest().asked_by, RECORDS.newest().generation]
 for verb in (Verb.STOP, Verb.SUSPEND, Verb.RESTART):
     said[f"overtaken by {verb.value}"] = checked(RestartStream, verb)
+for verb in (Verb.STOP, Verb.DRAIN, Verb.RESTART):
+    said[f"generation overtaken by {verb.value}"] = checked(RestartStream, verb, {"generation": "3"})
 said["deploy overtaken by stop"] = checked(StartStream, Verb.STOP, {"restart": True})
 nobody = StopStream(task_id="t", job="nope", project=PROJECT)
 said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
@@ -249,6 +251,13 @@ def test_a_restart_begins_nothing_that_somebody_ended_during_its_check(outcomes)
         outcome, why, asked_by, generation = outcomes[f"{task}overtaken by {verb}"]
         assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 3)
         assert why == f"nothing was restarted: stop_stream/m/stop has asked for {verb} since"
+    for verb in ("stop", "drain"):
+        outcome, why, asked_by, generation = outcomes[f"generation overtaken by {verb}"]
+        assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 3)
+        assert why == f"nothing was restarted: stop_stream/m/stop has asked for {verb} since"
+    outcome, why, asked_by, generation = outcomes["generation overtaken by restart"]
+    assert (outcome, asked_by, generation) == ("skipped", "stop_stream/m/stop", 4)
+    assert why == "nothing was restarted: generation 3 of orders is over"
     outcome, why, asked_by, generation = outcomes["overtaken by restart"]
     assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 4)
     assert why == "nothing was restarted: stop_stream/m/stop has started generation 4"

@@ -126,7 +126,8 @@ def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
     assert records.newest().options is None
 
 
-def test_a_restart_begins_nothing_that_was_stopped_during_its_check(root, monkeypatch):
+@pytest.mark.parametrize("more", [(), ("--generation", "1")], ids=["whatever runs", "one generation"])
+def test_a_restart_begins_nothing_that_was_stopped_during_its_check(root, monkeypatch, more):
     """The check may take a minute, and what is asked for meanwhile is newer; the command says whose request it was."""
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
     run(root, "start", "orders")
@@ -134,11 +135,11 @@ def test_a_restart_begins_nothing_that_was_stopped_during_its_check(root, monkey
     records.update(lambda stream: (stream.having(phase=Phase.RUNNING, driver=driver, asked_at=1), None))
 
     def stopped(*_):
-        records.update(lambda stream: fold(stream, Command(verb=Verb.STOP, id="theirs"), 2))
+        records.update(lambda stream: fold(stream, Command(verb=Verb.STOP, id="theirs"), 0))
 
     monkeypatch.setattr("penstock.cli.streams._check", stopped)
     said = "orders: nothing was restarted, because theirs has asked for stop since\n"
-    assert run(root, "restart", "orders")[:2] == (0, said)
+    assert run(root, "restart", "orders", *more)[:2] == (0, said)
     assert (records.newest().wish, records.newest().generation) == (Wish.STOP, 1)
 
 

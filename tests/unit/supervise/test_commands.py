@@ -277,6 +277,30 @@ def test_what_was_meant_before_somebody_ended_the_stream_begins_it_not(verb: Ver
         assert fold(stream, again, NOW + 5)[1] is CommandResult.DONE
 
 
+@pytest.mark.parametrize("generation", [None, 3])
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.SUSPEND, Verb.DRAIN])
+def test_a_restart_that_was_checked_follows_the_request_that_its_check_began_after(
+    verb: Verb, generation: int | None
+) -> None:
+    """Whatever the clock of the machine says that asked meanwhile, and also for the one generation that is meant."""
+    command = Command(verb=Verb.RESTART, id="mine", generation=generation, follows=RUNNING.request)
+    assert fold(RUNNING, command, NOW)[1] is CommandResult.DONE
+    for at in (NOW, RUNNING.asked_at, RUNNING.asked_at - 60_000_000):
+        ended, _ = fold(RUNNING, Command(verb=verb, id="theirs"), at)
+        assert fold(ended, command, NOW) == (ended, CommandResult.STALE)
+    limited, _ = fold(RUNNING, Command(verb=Verb.LIMITS, id="theirs", limits=Limits(rows=3)), NOW)
+    assert fold(limited, command, NOW)[1] is CommandResult.DONE
+    assert fold(RUNNING.having(phase=Phase.FAILED), command, NOW)[1] is CommandResult.DONE
+
+
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.SUSPEND, Verb.DRAIN, Verb.RESTART])
+def test_what_ends_a_stream_forgets_which_restarts_are_checked(verb: Verb) -> None:
+    """They do nothing from then on; a note that somebody left who was killed goes with them."""
+    noted = RUNNING.having(checks={"c": 7})
+    assert fold(noted, ask(verb), NOW)[0].checks == {}
+    assert fold(noted, Command(verb=Verb.LIMITS, id="l", limits=Limits(rows=3)), NOW)[0].checks == {"c": 7}
+
+
 def test_an_answered_id_that_does_not_revive_counts_once() -> None:
     """Also where the stream failed since."""
     begun, _ = fold(Stream(generation=5), ask(Verb.START), NOW)

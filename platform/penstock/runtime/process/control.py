@@ -40,7 +40,7 @@ class ControlState:
     `begins` is the batch that the newer generation begins at, None where it resumes from the last.
     `limits` lie over those of the configuration, as far as somebody has set any. `saves` are the requested names for
     the newest checkpoint, each with a number that changes with each request. `unsaves` are, in the same way, the names
-    to delete. `checks` are the batches of restarts that are being checked, by the id of who checks.
+    to delete. `checks` are the batches of restarts that are being checked, by ids of the checks.
     """
 
     stop: bool = False
