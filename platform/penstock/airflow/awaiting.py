@@ -62,7 +62,7 @@ class StreamOperator(BaseOperator):
         def look(stream: Stream) -> bool:
             nonlocal shown_phase
             if stream.phase is not shown_phase:
-                self.log.info("%s is %s: %s", self.job, stream.phase.value, stream.reason or "")
+                self.log.info("%s is %s", self.job, stream.phase_in_words)
                 shown_phase = stream.phase
             return reached(stream)
 
@@ -131,7 +131,7 @@ class AskingOperator(StreamOperator):
         if stream.phase in reached or stream.first > generation:
             return self._outcome(stream, said, context)
         if stream.is_over:
-            raise AirflowFailException(f"{self.job} is {stream.phase.value}: {stream.reason or ''}")
+            raise AirflowFailException(f"{self.job} is {stream.phase_in_words}")
         return self._wait_without_worker(event, generation=generation, begun=begun, said=said)
 
     def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:

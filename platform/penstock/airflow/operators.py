@@ -234,7 +234,7 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         """Return {job, first, phase, generation, restarts}; fails where the stream came to another end."""
         stream = self._control().newest()
         if stream.phase.is_final and not self._is_there(stream.phase):
-            raise AirflowFailException(f"{self.job} is {stream.phase.value}: {stream.reason or ''}")
+            raise AirflowFailException(f"{self.job} is {stream.phase_in_words}")
         self.log.info("%s is %s", self.job, stream.phase.value)
         facts = {"generation": stream.generation, "restarts": stream.restarts}
         return {"job": self.job, "first": external_id, "phase": stream.phase.value, **facts}

@@ -140,8 +140,7 @@ class StreamControl:
             if until(stream) or stream.first > generation:
                 return stream
             if stream.is_over and stream.phase not in through:
-                why = f": {stream.reason}" if stream.reason else ""
-                raise StreamFailed(f"{self.job} is {stream.phase.value}{why}", where=str(self.root))
+                raise StreamFailed(f"{self.job} is {stream.phase_in_words}", where=str(self.root))
             silence.check()
             self.clock.sleep(_POLL)
 

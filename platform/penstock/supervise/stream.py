@@ -209,6 +209,13 @@ class Stream(Record):
         return f"{self.asked_by} has asked for {verb or self.wish.value.lower()} since"
 
     @property
+    def phase_in_words(self) -> str:
+        """Return the phase and its reason; where somebody ended the stream, that is whose request it was."""
+        ended = self.is_over and self.wish in (Wish.STOP, Wish.SUSPEND) and self.asked_by is not None
+        reason = self.reason or (self.newest_request if ended else None)
+        return f"{self.phase.value}: {reason}" if reason else self.phase.value
+
+    @property
     def restarts(self) -> int:
         """Return how many drivers were started after the first."""
         return max(0, self.launches - 1)

@@ -105,6 +105,13 @@ said["opened in the loop"] = threads
 become(phase=Phase.SUSPENDED, wish=Wish.SUSPEND)
 follows = WaitStream(task_id="t", until="end", deferrable=True, **FACTS)
 said["suspended, deferred"] = tries(lambda: follows.execute_complete({}, {"phase": "SUSPENDED"}, first=3))
+become(phase=Phase.SUSPENDED, wish=Wish.SUSPEND, asked_by="suspend_stream/m/suspend")
+RECORDS.update(lambda found: (found.having(reason=None), None))
+meets = WaitStream(task_id="t", until="healthy", deferrable=True, **FACTS)
+said["met a suspend"] = [tries(lambda: meets.execute_complete({}, None, first=3))]
+for deferrable in (False, True):
+    stops = StopStream(task_id="t", deferrable=deferrable, **FACTS)
+    said["met a suspend"].append(tries(lambda: stops.execute_complete({}, None, {"generation": 3})))
 become(phase=Phase.SUBMITTING, wish=Wish.RUN)
 late = WaitStream(task_id="t", until="healthy", deferrable=True, **FACTS)
 said["deferred"] = tries(lambda: late.execute_complete({}, event, first=3))
@@ -182,6 +189,13 @@ def test_a_suspended_stream_has_not_ended(outcomes):
     assert "no supervisor has given a sign of life" in outcomes["trigger, suspended"]["absent"]
     assert outcomes["trigger, failed"] == {"phase": "FAILED"}
     assert outcomes["suspended, deferred"] == ["deferred", {"first": 3, "begun": False}]
+
+
+def test_a_task_whose_stream_somebody_suspends_says_who(outcomes):
+    """The record has no reason then; a wait in a worker, one without it and the last look say the same."""
+    why = "orders is SUSPENDED: suspend_stream/m/suspend has asked for suspend since"
+    for outcome, said in outcomes["met a suspend"]:
+        assert (outcome, why in said) == ("for good", True), said
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

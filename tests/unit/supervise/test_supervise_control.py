@@ -271,6 +271,17 @@ def test_a_stream_that_comes_to_another_end_is_an_error(control, clock, supervis
         assert control.wait(again.generation, runs).phase is Phase.RUNNING
 
 
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.SUSPEND])
+def test_a_wait_that_somebody_ends_says_who(control, clock, supervised, verb):
+    """A stream that was stopped or suspended has no reason in its record: whose request it was is one."""
+    asked = control.ask(command(Verb.START))
+    phase = {Verb.STOP: Phase.STOPPED, Verb.SUSPEND: Phase.SUSPENDED}[verb]
+    clock.then = {3: lambda: control.ask(command(verb, "theirs")), 6: become(control, phase=phase, reason=None)}
+    why = f"flights is {phase.value}: theirs has asked for {verb.value} since"
+    with pytest.raises(StreamFailed, match=why):
+        control.wait(asked.generation, runs)
+
+
 def test_a_wait_goes_on_through_a_rest_that_is_no_end_to_it(control, clock, supervised):
     """A stream that is suspended and comes to another end after that is followed until then."""
     asked = control.ask(command(Verb.START))

@@ -154,6 +154,15 @@ def test_a_change_is_the_next_record():
     assert (of(store).newest(), of(store).number(), of(store).history()) == (full, 0, [(0, full)])
 
 
+def test_what_nobody_asks_for_is_not_in_a_record():
+    """A driver of an older version reads such a record: it refuses fields that it does not know."""
+    store = MemoryStore()
+    of(store).update(lambda _: (Stream(note="a", checks={"c": 7}), None))
+    assert control(store).newest().body["checks"] == {"c": 7}
+    of(store).update(lambda stream: (stream.having(checks={}), None))
+    assert {"saves", "unsaves", "checks", "options"} & set(control(store).newest().body) == set()
+
+
 def test_no_change_writes_nothing():
     """What is told beside it is returned all the same."""
     store = MemoryStore()
