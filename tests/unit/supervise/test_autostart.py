@@ -20,6 +20,7 @@ from tools.waiting import until
 def test_a_supervisor_outlives_who_started_it(tmp_path, monkeypatch):
     """It is in a session of its own, supervises, and leaves when it is told to."""
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "a secret")
+    monkeypatch.setattr("penstock.supervise.autostart._STARTED", started := [])
     project = make_project(tmp_path / "project", rows=10)
     root = project / "checkpoints"
     control_store(root)
@@ -35,4 +36,6 @@ def test_a_supervisor_outlives_who_started_it(tmp_path, monkeypatch):
         assert not control.is_supervised()
     finally:
         kill_session(pid, start, within=20.0)
+        for process in started:
+            process.wait()
     assert "supervisor.leads" in (root / "_logs" / "supervisor.jsonl").read_text()
