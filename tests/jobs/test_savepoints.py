@@ -7,7 +7,7 @@ import pytest
 from penstock import Job
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.roots import job_log
-from penstock.errors import CannotRestore, CannotSave, PartitionsChanged
+from penstock.errors import BadName, CannotRestore, CannotSave, PartitionsChanged
 from penstock.runtime.driver import retention
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.sinks import MemorySink
@@ -46,6 +46,9 @@ def test_a_saved_checkpoint_outlasts_the_retention(tmp_path):
     with Harness(counting(), tmp_path, settings=DriverSettings(keep=KEEP)) as h:
         with pytest.raises(CannotSave, match="no batch was committed"):
             h.save("early")
+        with pytest.raises(BadName, match="'../x'") as refused:
+            h.save("../x")
+        assert str(refused.value.where).startswith(f"{__file__}:")
         for _ in range(3):
             h.batch({"rows": [{"k": "a"}, {"k": "b"}]})
         h.save("three")

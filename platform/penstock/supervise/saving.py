@@ -28,7 +28,7 @@ def save(control: StreamControl, by: str | None, name: str, *, patience: float) 
 
     `patience` is seconds of silence after which the holder of the log counts as dead (`takeover_after`).
     A repeated request with the same id, if it has one, finds the name it has given.
-    Raises CannotSave, and JobError for what is no name.
+    Raises CannotSave, and BadName for what is no name.
     """
     log = job_log(control.root / control.job)
     if log is None:
@@ -47,7 +47,7 @@ def save(control: StreamControl, by: str | None, name: str, *, patience: float) 
 def unsave(control: StreamControl, name: str, *, patience: float) -> None:
     """Delete a named checkpoint, by the driver that runs or in its place, and return once the log says so.
 
-    Raises CannotSave where there is no such name, and JobError for what is none.
+    Raises CannotSave where there is no such name, and BadName for what is none.
     """
     log = job_log(control.root / control.job)
     if log is None:

@@ -15,6 +15,7 @@ from penstock.checkpoint.storage.locate import root_of
 from penstock.errors import CannotRestore, JobError, PenstockError, UnknownName
 from penstock.graph.durations import Duration, duration_micros
 from penstock.graph.job import Job
+from penstock.graph.names import checked_name
 from penstock.graph.nodes import SinkNode
 from penstock.graph.source_location import job_error
 from penstock.quality.suite import find_suites
@@ -224,7 +225,8 @@ class Harness:
         self._begin()
 
     def save(self, name: str) -> None:
-        """Give the newest checkpoint a name, under which it is kept; raises CannotSave."""
+        """Give the newest checkpoint a name, under which it is kept; raises CannotSave, BadName for what is no name."""
+        checked_name(name, "a saved checkpoint")
         self._driver().save(name)
 
     # --- looking -----------------------------------------------------------------------------

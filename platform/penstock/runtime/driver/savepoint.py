@@ -9,8 +9,8 @@ from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
-from penstock.errors import CannotSave
-from penstock.graph.names import checked_name
+from penstock.errors import BadName, CannotSave
+from penstock.graph.names import is_name
 from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.settings import DriverSettings, Identity
@@ -19,12 +19,17 @@ __all__ = ["SavedNames", "refuse_save", "refuse_unsave", "save", "save_at_rest",
 
 
 def refuse_save(name: str, commit: Commit | None, taken: Collection[str]) -> None:
-    """Raise CannotSave where a name is taken, or nothing was committed, and JobError for what is no name."""
-    checked_name(name, "a saved checkpoint")
+    """Raise CannotSave where a name is taken, or nothing was committed, and BadName for what is no name."""
+    _refuse_no_name(name)
     if name in taken:
         raise CannotSave(f"there is a saved checkpoint {name!r} already; the names in use are {sorted(taken)}")
     if commit is None:
         raise CannotSave("no batch was committed since the job began with nothing")
+
+
+def _refuse_no_name(name: str) -> None:
+    if not is_name(name):
+        raise BadName(f"a saved checkpoint is named {name!r}")  # no line of a job has it
 
 
 def save(owned: OwnedLog, name: str, commit: Commit | None, taken: Collection[str]) -> Save:
@@ -74,8 +79,8 @@ def save_at_rest(log: Log, name: str, identity: Identity, may_take_over: Callabl
 
 
 def refuse_unsave(name: str, taken: Collection[str]) -> None:
-    """Raise CannotSave where there is no such name, and JobError for what is none."""
-    checked_name(name, "a saved checkpoint")
+    """Raise CannotSave where there is no such name, and BadName for what is none."""
+    _refuse_no_name(name)
     if name not in taken:
         raise CannotSave(f"there is no saved checkpoint {name!r} to delete; the names in use are {sorted(taken)}")
 

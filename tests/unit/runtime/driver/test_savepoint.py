@@ -10,7 +10,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import find_restorable, recover
 from penstock.checkpoint.log.takeover import View
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import CannotRestore, CannotSave, Fenced, HolderAlive, JobError
+from penstock.errors import BadName, CannotRestore, CannotSave, Fenced, HolderAlive
 from penstock.runtime.driver.savepoint import save_at_rest, unsave_at_rest
 from penstock.runtime.driver.settings import Identity
 
@@ -89,8 +89,9 @@ def test_nothing_is_no_checkpoint(log: Log) -> None:
     leave(own(empty))
     with pytest.raises(CannotSave, match="no batch was committed"):
         save_at_rest(empty, "first", ME, anybody)
-    with pytest.raises(JobError, match="'../x'"):
+    with pytest.raises(BadName, match="'../x'") as refused:
         save_at_rest(log, "../x", ME, anybody)
+    assert refused.value.where is None  # whoever calls a command has no line of his own there
 
 
 def test_who_saves_fences_a_driver_that_was_thought_dead(log: Log) -> None:
@@ -142,6 +143,6 @@ def test_a_name_is_deleted_at_rest_and_free_again(log: Log) -> None:
         find_restorable(after, saved="first")
     assert save_at_rest(log, "first", ME, anybody).commit.batch == before.batch
     for name, message in (("other", "there is no saved checkpoint 'other'"), ("../x", "'../x'")):
-        with pytest.raises((CannotSave, JobError), match=message):
+        with pytest.raises((CannotSave, BadName), match=message):
             unsave_at_rest(log, name, ME, anybody)
     assert list(recover(log).saves) == ["first"]
