@@ -8,6 +8,7 @@ import pytest
 
 from penstock import Job
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.runtime.driver import retention
 from penstock.runtime.tasks import batch_context
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -64,5 +65,6 @@ def test_what_a_killed_driver_has_told_is_swept(tmp_path: Path, monkeypatch: pyt
             h.batch({"rows": ROWS[:9]})
         assert len(list(files.iterdir())) == 6  # the first batch had no state to tell of
         monkeypatch.undo()
+        monkeypatch.setattr(retention, "EVERY", 1)
         h.batch({"rows": ROWS[:9]})
         assert not list(files.iterdir())
