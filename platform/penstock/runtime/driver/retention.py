@@ -172,6 +172,7 @@ class Retention:
 
     def _sweep_blocks(self) -> int:
         """Let sources delete what no Commit reads on from; nothing while a named one is not read."""
+        self._read_saves(SAVES_AT_ONCE)  # a job that runs one batch at a time sweeps no state in this run
         if self._unread or self._lost:
             return 0
         return self._sweep_sources(self._needed())

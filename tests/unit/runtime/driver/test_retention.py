@@ -371,3 +371,18 @@ def test_no_batch_waits_for_two_sweeps(tmp_path: Path, monkeypatch: pytest.Monke
         "staged": 16,
         "temporary": 2,
     }
+
+
+def test_a_run_of_one_batch_sweeps_what_sources_keep_beside_a_saved_checkpoint(tmp_path: Path) -> None:
+    """F30: it reads the saved Commits itself, because the batch that sweeps the state is one of another run."""
+    asked: list[list[int]] = []
+    saved = SimpleNamespace(batch=0)
+    saves = MagicMock(refs={"kept": saved})
+    saves.__getitem__.return_value = saved
+    janitor = Retention(
+        LocalFolder(tmp_path), keep=20, sweep_sources=lambda kept: asked.append([commit.batch for commit in kept]) or 0
+    )
+    janitor.adopt(MagicMock(kept=[], commit=None, saves=saves, held={}, compaction=None, floor=0))
+    commit = SimpleNamespace(batch=retention.EVERY + 1, held={}, floor=0, time=0)
+    janitor.sweep(commit, MagicMock())  # type: ignore[arg-type]
+    assert asked == [[commit.batch, 0]]
