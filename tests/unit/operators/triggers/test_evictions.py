@@ -59,6 +59,17 @@ def test_each_evictor_that_jobs_can_name_is_registered() -> None:
     assert {*EVICTIONS} == named - {RowEvictor}
 
 
+def test_an_evictor_that_is_derived_from_another_does_the_same() -> None:
+    """6: the graph takes it for a ready-made one, so the tasks must as well."""
+
+    class Few(KeepLast):
+        """A job's own name for it."""
+
+    ids = np.array([0, 0, 0, 1])
+    kept = kept_rows(Few(2), WindowedRows(ids=ids, total=2, times=ids))
+    assert kept.tolist() == [False, True, True, True]
+
+
 @dataclass(frozen=True, slots=True)
 class KeepAbove(ReadyEvictor):
     """Keep rows whose value is above a number."""
