@@ -197,12 +197,14 @@ class HeadedCsv(FileFormat):
 
     def _header(self, stream: pa.NativeFile) -> list[str]:
         # The piece may end within a character. Bytes of rows that are no text are found where rows are read.
-        head = stream.read(_SAMPLE).removeprefix(_BOM).decode(errors="replace")
+        head = stream.read(_SAMPLE).removeprefix(_BOM).decode(errors="surrogateescape")
         quoting = {"quotechar": self.record.quote} if self.record.quote else {"quoting": csv.QUOTE_NONE}
         lines = io.StringIO(head, newline="")
         header = next(csv.reader(lines, delimiter=self.record.delimiter, **quoting), None)
         if not header:
             raise Unreadable("the file has no header")
+        if any("\udc80" <= letter <= "\udcff" for name in header for letter in name):
+            raise Unreadable("the header is no UTF-8")
         return header
 
     def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:

@@ -149,6 +149,16 @@ def test_csv_is_text_wherever_a_piece_of_it_ends(shift: int) -> None:
     assert rows_of(parts_of(HEADED, data, pa.schema([("name", pa.string())]))) == {0: (text,), 1: ("b",)}
 
 
+@pytest.mark.parametrize("rules", [STRICT, LENIENT], ids=["strict", "lenient"])
+def test_a_header_that_is_no_text_is_no_new_column(rules: ColumnRules) -> None:
+    """F41: the file is in another encoding. A lenient job left its column out, and read nulls in silence."""
+    schema = pa.schema([("k", pa.int64()), ("größe", pa.int64())])
+    with pytest.raises(Unreadable, match="header is no UTF-8"):
+        parts_of(HEADED, "k,größe\n1,5\n".encode("latin-1"), schema, rules=rules)
+    named = pa.schema([("\ufffd", pa.int64())])
+    assert rows_of(parts_of(HEADED, "\ufffd\n5\n".encode(), named)) == {0: (5,)}, "a character as any other"
+
+
 def test_csv_that_is_no_csv() -> None:
     """An empty file, and bytes that are no text: the error names their row and column."""
     with pytest.raises(Unreadable, match="no header"):
