@@ -18,6 +18,7 @@ from penstock.airflow.operators import generation_of
 from penstock.graph.names import is_name
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import Command, CommandResult, Verb
+from penstock.supervise.stream import Wish
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -54,10 +55,22 @@ class StopStream(AskingOperator):
 
 
 class DrainStream(StopStream):
-    """Have a stream process what is available, close all its windows, and end."""
+    """Have a stream process what is available, close all its windows, and end.
+
+    A late try drains nothing that somebody has stopped or suspended since, and fails.
+    """
 
     verb = Verb.DRAIN
     until = "drained"
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, and wait until it is so."""
+        answer = super().execute(context)
+        if answer["outcome"] == CommandResult.STALE.value and generation_of(self.generation) is None:
+            newest = self._control().newest()
+            if newest.wish in (Wish.STOP, Wish.SUSPEND):  # tasks that follow would take its windows for closed
+                raise AirflowFailException(f"nothing was drained: {newest.newest_request}")
+        return answer
 
 
 class SuspendStream(StopStream):

@@ -9,6 +9,7 @@ pytestmark = [pytest.mark.slow]
 
 SCRIPT = """
 import asyncio, json, sys, threading
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
@@ -81,6 +82,11 @@ for verb in (Verb.STOP, Verb.SUSPEND, Verb.RESTART):
 for verb in (Verb.STOP, Verb.DRAIN, Verb.RESTART):
     said[f"generation overtaken by {verb.value}"] = checked(RestartStream, verb, {"generation": "3"})
 said["deploy overtaken by stop"] = checked(StartStream, Verb.STOP, {"restart": True})
+again = {"ti": SimpleNamespace(**{**vars(ti), "try_number": 2}), "dag_run": SimpleNamespace(start_date=datetime.fromtimestamp(0, UTC))}
+for kind in (DrainStream, StopStream):
+    become(phase=Phase.STOPPED, wish=Wish.STOP, asked_by="stop_stream/m/stop", asked_at=9)
+    late = kind(task_id="t", **FACTS)
+    said[f"late {kind.verb.value}"] = [*tries(lambda: late.execute(again)), RECORDS.newest().wish.value]
 nobody = StopStream(task_id="t", job="nope", project=PROJECT)
 said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
 
@@ -275,6 +281,14 @@ def test_a_restart_begins_nothing_that_somebody_ended_during_its_check(outcomes)
     outcome, why, asked_by, generation = outcomes["overtaken by restart"]
     assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 4)
     assert why == "nothing was restarted: stop_stream/m/stop has started generation 4"
+
+
+def test_a_late_try_drains_nothing_that_somebody_stopped_and_says_so(outcomes):
+    """What follows a drain would take its windows for closed; of a stop there is nothing left to do."""
+    said = "nothing was drained: stop_stream/m/stop has asked for stop since"
+    assert outcomes["late drain"] == ["for good", said, "STOP"]
+    outcome, answer, wish = outcomes["late stop"]
+    assert (outcome, answer["outcome"], wish) == ("done", "stale", "STOP")
 
 
 def test_a_task_whose_machine_has_no_control_root_says_so(outcomes):
