@@ -204,7 +204,7 @@ class Stream(Record):
     def newest_request(self) -> str:
         """Return who has asked last for what, in words; of a start which generation it is."""
         if self.wish is Wish.RUN:
-            return f"{self.command} has started generation {self.first}"
+            return f"{self.asked_by or self.command} has started generation {self.first}"
         verb = next((known.verb for known in reversed(self.answered) if known.id == self.asked_by), None)
         return f"{self.asked_by} has asked for {verb or self.wish.value.lower()} since"
 

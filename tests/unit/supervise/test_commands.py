@@ -293,6 +293,15 @@ def test_a_restart_that_was_checked_follows_the_request_that_its_check_began_aft
     assert fold(RUNNING.having(phase=Phase.FAILED), command, NOW)[1] is CommandResult.DONE
 
 
+@pytest.mark.parametrize("start", ["last", "batch=2"])
+def test_who_resumed_a_stream_is_whose_request_it_was(start: str) -> None:
+    """Not who began it, under whose id its restore is done."""
+    begun, _ = fold(RUNNING, ask(Verb.RESTART, "a", start=start), NOW)
+    suspended, _ = fold(begun, ask(Verb.SUSPEND, "b"), NOW + 1)
+    resumed, _ = fold(suspended.having(phase=Phase.SUSPENDED, driver=None), ask(Verb.RESUME, "c"), NOW + 2)
+    assert resumed.newest_request == "c has started generation 7"
+
+
 @pytest.mark.parametrize("verb", [Verb.STOP, Verb.SUSPEND, Verb.DRAIN, Verb.RESTART])
 def test_what_ends_a_stream_forgets_which_restarts_are_checked(verb: Verb) -> None:
     """They do nothing from then on; a note that somebody left who was killed goes with them."""
