@@ -14,7 +14,7 @@ from pushing import until
 
 from penstock import Job, hours, minutes
 from penstock.receivers.block_log import BEGINNING
-from penstock.runtime.driver import retention
+from penstock.runtime.driver.retention import Retention
 from penstock.sinks import MemorySink
 from penstock.sources import Http
 from penstock.testing import Crashed, Harness
@@ -56,7 +56,7 @@ def post(port: int, request: int, *, repeated: int = 2) -> None:
 @pytest.mark.fault("F01", "F47")
 def test_a_request_that_is_repeated_is_in_the_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before and after its first rows were read; after SIGKILL of the receiver; and after another driver's start."""
-    monkeypatch.setattr(retention, "EVERY", 1_000)  # all blocks are counted in the end
+    monkeypatch.setattr(Retention, "_sweep_blocks", lambda _: 0)  # all are counted in the end
     port = free_port()
     with Harness(job_on(port), tmp_path / "root") as harness:
         for request in range(3):
