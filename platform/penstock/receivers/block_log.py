@@ -27,11 +27,23 @@ from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
 from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed, NotFound
 from penstock.receivers.blocks import Block, Place, Seal, block_file, parse, seal_file
 
-__all__ = ["BEGINNING", "FOLDER", "BlockChain", "BlockCursor", "BlockLog", "BlockWriter", "ends_epoch", "unneeded"]
+__all__ = [
+    "BEGINNING",
+    "FOLDER",
+    "QUIET",
+    "BlockChain",
+    "BlockCursor",
+    "BlockLog",
+    "BlockWriter",
+    "ends_epoch",
+    "unneeded",
+]
 
 FOLDER = "blocks"
 BEGINNING = Place(0, 0)
 """Where the chain of a receiver begins that never ran. Nobody writes to this epoch: it only has a seal."""
+QUIET = 64
+"""Looks at which nothing has come, after which a reader asks whether blocks are gone."""
 _NAME = re.compile(r"(\d{6,})/(\d{12,})")
 
 
@@ -168,10 +180,16 @@ class BlockChain:
         self.is_first = True
         self.cursor: BlockCursor = log.follow(start)
         self.blocks: list[tuple[Place, Block]] = []
+        self._quiet = 0
 
     def grow(self) -> None:
-        """Read what has come."""
+        """Read what has come; after many looks at which nothing had, raises BlocksGone where the chain has a hole."""
+        end = self.cursor.place
         self.blocks.extend(self.cursor)
+        self._quiet = self._quiet + 1 if self.cursor.place == end else 0
+        if self._quiet == QUIET:  # a listing costs more than a look
+            self._quiet = 0
+            self.cursor.log.refuse_hole(end)
 
     def between(self, first: int, end: int) -> list[tuple[Place, Block]]:
         """Return the blocks with these numbers, `end` exclusive."""

@@ -14,7 +14,7 @@ from penstock import millis
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import BlocksGone, ConfigError
 from penstock.receivers import Receiver
-from penstock.receivers.block_log import BEGINNING
+from penstock.receivers.block_log import BEGINNING, QUIET
 from penstock.receivers.blocks import Place
 from penstock.receivers.hole_closing import close_holes
 from penstock.sources import Receive
@@ -163,6 +163,25 @@ def test_what_went_before_a_beginning_is_passed_over(tmp_path: Path) -> None:
         ((first, begun),) = again.passed_over(None, end, span)["0"]
         assert [at for at in positions if not first <= at < begun] == left
         assert again.passed_over(floor, end, again.span(floor, end)) == {}
+
+
+@pytest.mark.fault("F18")
+def test_a_block_that_is_deleted_under_a_running_job_is_named(tmp_path: Path) -> None:
+    """The job waited for it for ever, and read nothing that was acknowledged after it."""
+    pushed = Pushed(tmp_path / "job", receivers=1)
+    pushed.add(4)
+    reader = pushed.reader()
+    end = end_of_batch(reader, None)
+    for _ in range(3 * QUIET):
+        assert reader.backlog(end)["0"].rows == 0, "nothing has come, and nothing is gone"
+    pushed.add(4)
+    log = pushed.log(0)
+    data = log.store.read(log.path(Place(1, 2)))
+    log.store.delete(log.path(Place(1, 2)))
+    with pytest.raises(BlocksGone, match="block 2 of epoch 1 is gone"):
+        list(map(reader.backlog, [end] * QUIET))
+    log.store.create(log.path(Place(1, 2)), data)
+    assert reader.backlog(end)["0"].rows == 4
 
 
 @pytest.mark.fault("F18")
