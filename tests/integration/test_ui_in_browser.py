@@ -76,6 +76,7 @@ class FakeAirflow:
 def site(tmp_path_factory):
     """Six batches; each has put five rows into a table."""
     filled = Site(make_project(tmp_path_factory.mktemp("browser") / "project", rows=10))
+    filled.batches(0)
     manifest = filled.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
