@@ -82,6 +82,19 @@ def test_a_restore_to_a_time_is_noticed(tmp_path: Path, named: dict[str, object]
     assert table.shown() == 2
 
 
+@pytest.mark.fault("F70")
+@pytest.mark.parametrize("second", ["batch", "compact"])
+def test_a_restore_to_a_time_from_before_another_is_noticed(tmp_path: Path, second: str) -> None:
+    """The second one undoes what the first has undone; once, its entry was taken for the end of what is undone."""
+    table = Table(tmp_path)
+    table.write(0)
+    table.write(1) if second == "batch" else table.compact()
+    table.restore(1, TIMES[0])
+    assert table.shown() == 0
+    table.restore(0, TIMES[0])
+    assert table.shown() is None
+
+
 @pytest.mark.fault("F13")
 def test_a_torn_entry_from_before_a_checkpoint_stops_nobody(tmp_path: Path) -> None:
     """No reader of the newest version needs it, and what the table notes is believed."""
