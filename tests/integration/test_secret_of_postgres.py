@@ -60,5 +60,5 @@ def test_no_file_and_no_output_has_the_password(shell, postgres: Any, monkeypatc
     kept = {path.relative_to(shell.root).parts[0] for path in files}
     assert {"checkpoints", "events", "tables", "jobs"} <= kept
     contents = {path: path.read_bytes() for path in files}
-    assert any(b"SparkListenerSQLExecutionStart" in content for content in contents.values())
+    assert any(b"SparkListenerJobStart" in content for content in contents.values())
     assert not [path for path, content in contents.items() if PASSWORD.encode() in content]
