@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from checkpoint_samples import leave, offsets, own, run_batch, takeover
+from checkpoint_samples import job, leave, offsets, overwrite, own, run_batch, takeover
 from faulty_store import Fault, FaultyStore, Lasting, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.checkpoint.log import log as log_module
 from penstock.checkpoint.log.entries import END_OF_TIME, Place, Void, to_bytes
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.log.takeover import UNKNOWN_HOLDER, claim, confirm, survey
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import (
@@ -294,3 +296,22 @@ def test_a_claim_that_is_overtaken_before_it_is_confirmed_is_fenced() -> None:
 def test_end_of_time_is_the_last_microsecond_of_64_bits() -> None:
     """As other engines have it."""
     assert END_OF_TIME == 2**63 - 1
+
+
+def test_an_owner_reads_its_entries_again_and_parses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Compaction looks at all entries since the last one, between two batches: parsing them took 150 ms."""
+    store, log, owned = job(batches=20)
+    parsed: list[str] = []
+    parse = log_module.from_bytes
+    monkeypatch.setattr(log_module, "from_bytes", lambda data, path: parsed.append(path) or parse(data, path))
+    of_owner = recover(log)
+    assert parsed == []
+    assert of_owner == recover(Log(store))
+    assert len(set(parsed)) == owned.next_slot
+    parsed.clear()
+    overwrite(store, log.path(5), to_bytes(log.read(5))[:-2])
+    with pytest.raises(CheckpointCorrupt):
+        log.read(5)
+    store.delete(log.path(6))
+    with pytest.raises(NotFound):
+        log.read(6)
