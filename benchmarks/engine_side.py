@@ -16,6 +16,7 @@ from penstock.checkpoint.storage.locate import root_of
 from penstock.graph.job import Job
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.stages import Hook
+from penstock.runtime.process.collector_pauses import ShortPauses
 from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy
 from penstock.runtime.tasks.batch_context import BatchContext
@@ -77,6 +78,7 @@ class EngineSide:
             trigger=AsFastAsPossible(),
             suites={},
             settings=DriverSettings(keep=keep, data=data or DataCheckpointPolicy()),
+            listeners=(ShortPauses(),),
         )
         self.after_batch: Callable[[], None] = lambda: None
         """Called between batches, which are not timed then."""

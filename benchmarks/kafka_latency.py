@@ -27,6 +27,7 @@ from benchmarks.report import Claim, report
 from penstock import Job
 from penstock.checkpoint.storage.locate import root_of
 from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.process.collector_pauses import ShortPauses
 from penstock.runtime.process.job_run import JobRun
 from penstock.sinks import Delta
 from penstock.sinks import Kafka as KafkaSink
@@ -236,6 +237,7 @@ def _penstock(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
         trigger=AsFastAsPossible(),
         suites={},
         settings=DriverSettings(),
+        listeners=(ShortPauses(),),
     )
     raised: list[Exception] = []
 

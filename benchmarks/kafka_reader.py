@@ -17,6 +17,7 @@ from penstock import Job, agg, seconds
 from penstock.checkpoint.storage.locate import root_of
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.settings import DriverSettings
+from penstock.runtime.process.collector_pauses import ShortPauses
 from penstock.runtime.process.job_run import JobRun
 from penstock.sinks import Delta
 from penstock.sources import Json, Kafka
@@ -144,6 +145,7 @@ def _penstock(spark: SparkSession, work: Work, root: Path) -> list[float]:
         trigger=AsFastAsPossible(),
         suites={},
         settings=DriverSettings(stop_at_end=True, limits=lambda: limits),
+        listeners=(ShortPauses(),),
     )
     took: list[float] = []
     began = time.perf_counter()

@@ -31,6 +31,7 @@ from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.suite import find_suites
 from penstock.runtime.process.choices import choose_rates, choose_schedule, choose_trigger
+from penstock.runtime.process.collector_pauses import ShortPauses
 from penstock.runtime.process.control import Orders, OrderWatch
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
 from penstock.runtime.process.progress import ProgressView
@@ -201,7 +202,7 @@ def _launched(
                 ),
                 identity=identity,
                 may_take_over=watch.may_take_over,
-                listeners=(runner,),
+                listeners=(runner, ShortPauses()),
                 needed=orders.needed,
                 shared=not is_local(settings.spark.master),
             )

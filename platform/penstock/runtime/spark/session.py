@@ -36,6 +36,8 @@ _FIXED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # A stage's description takes a whole block, however short it is: with Spark's 4 MiB, Java fills its memory by them.
+    "spark.broadcast.blockSize": "512k",
     # What Spark remembers of jobs that are over grows by default for a thousand batches; the log is what remembers.
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "200",
@@ -59,6 +61,8 @@ _PLACED = {
 ARCHIVE = "spark.jsa"
 """The file beside the jars in which Java finds Spark's classes as it loaded them before (`tools/java_archive.py`)."""
 _OPTIONS = "spark.driver.extraJavaOptions"
+_REGIONS = "-XX:G1HeapRegionSize=4m"
+"""Spark allocates 1 MiB for each answer of a task. In smaller regions each of them makes a longer collection begin."""
 _PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON = "spark.pyspark.python"
 _WAIT = "spark.scheduler.minRegisteredResourcesRatio"
@@ -97,7 +101,7 @@ def session_settings(
 ) -> dict[str, str]:
     """Return all settings of a session, `settings` last; what each argument means, `open_session` says."""
     jar_files = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
-    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
+    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}", _REGIONS]
     if jars is not None and (jars / ARCHIVE).is_file():
         options += archive_options(jars)
     own = (settings or {}).get(_OPTIONS)
