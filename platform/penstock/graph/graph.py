@@ -23,7 +23,8 @@ class JobGraph:
     """A job with checked names, windows and policies; `nodes` are in the order in which the job added them.
 
     `checkpoints` is how often the job's code wants data checkpoints, None where it does not say. `rates` are the limits
-    that it sets to sources, by name, and `listeners` the objects that hear of its batches.
+    that it sets to sources, by name. `listeners` are the objects that hear of its batches. `estimator` makes the one of
+    its rates, None where the configuration says which.
     """
 
     name: str
@@ -32,6 +33,7 @@ class JobGraph:
     checkpoints: Schedule | None = None
     rates: Mapping[str, MaxRate] = field(default_factory=dict)
     listeners: tuple[Any, ...] = ()
+    estimator: Callable[[float], Any] | None = None
 
     @property
     def task_forms(self) -> dict[str, dict[str, Any]]:
@@ -178,9 +180,10 @@ def checked_graph(
     checkpoints: Schedule | None = None,
     rates: Mapping[str, MaxRate] | None = None,
     listeners: tuple[Any, ...] = (),
+    estimator: Callable[[float], Any] | None = None,
 ) -> JobGraph:
     """Return the graph after the checks that need all of it."""
-    graph = JobGraph(name, nodes, interval, checkpoints, rates or {}, listeners)
+    graph = JobGraph(name, nodes, interval, checkpoints, rates or {}, listeners, estimator)
     if not graph.sinks:
         raise MissingSink(f"job {name!r} writes nothing")
     for side in nodes:

@@ -66,6 +66,7 @@ class Job:
         self._checkpoints: Schedule | None = None
         self._rates: dict[str, MaxRate] = {}
         self._listeners: list[Any] = []
+        self._estimator: Callable[[float], Any] | None = None
 
     def checkpoint(self, *, every: Duration | EveryBatches | Auto | Never) -> None:
         """Make a data checkpoint of all stateful steps at this interval (DESIGN 5), in place of the configuration's.
@@ -129,6 +130,28 @@ class Job:
         """
         self._listeners.append(checked_listener(listener))
 
+    def estimate_rate(self, make: Callable[[float], Any]) -> None:
+        """Estimate the rate of live sources by an estimator of the job's own (SEMANTICS 8.0).
+
+        It takes the place of the configuration's, which must then name none.
+
+        Args:
+            make: Returns a new `penstock.rates.RateEstimator` for a batch interval in milliseconds, such as its class.
+                Each driver that starts calls it, and feeds what it returns the newest batches of the log.
+
+        An estimate that raises, or is no number above 0, is logged as `rates.estimator_failed`, and the rate before
+        stays in force.
+
+        Raises:
+            JobError: `make` cannot be called, or the job has an estimator already. At the start of a driver with live
+                sources: what `make` returns has no `compute`.
+        """
+        if self._estimator is not None:
+            raise job_error("a job has one rate estimator")
+        if not callable(make):
+            raise job_error(f"estimate_rate takes a function of the batch interval in milliseconds, not {make!r}")
+        self._estimator = make
+
     def late(self, name: str) -> Stream:
         """Return the stream of rows that were late for the windows with `.late_to(name)`."""
         return self._side(LateNode(name=checked_name(name, "a late stream")))
@@ -149,6 +172,7 @@ class Job:
             checkpoints=self._checkpoints,
             rates=dict(self._rates),
             listeners=tuple(self._listeners),
+            estimator=self._estimator,
         )
 
     def _side(self, node: SideNode) -> Stream:

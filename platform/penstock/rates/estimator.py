@@ -5,6 +5,8 @@ An estimator of your own is one class with one method:
     class Half:
         def compute(self, time_ms, rows, processing_ms, scheduling_ms):
             return None if rows == 0 or processing_ms <= 0 else 500 * rows / processing_ms
+
+`job.estimate_rate(lambda interval_ms: Half())` lets a job use it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class RateEstimator(Protocol):
 
         The limit of the next batch is that rate times the seconds of the interval, divided among the partitions. After
         None the rate before stays in force. Before the first rate, `initial_rate` or the cap of first batches holds.
-        A rate is finite and not negative. It does not raise: numbers that no batch can have give None.
+        A rate is finite and above 0. It does not raise: numbers that no batch can have give None.
 
         Args:
             time_ms: When the batch was finished, milliseconds since 1970. It rises strictly, also where a clock is set

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.config.schema import RatesSection
 from penstock.config.settings import Settings
@@ -13,6 +13,7 @@ from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
 from penstock.graph.schedules import AUTO, Schedule
 from penstock.rates import Constant, CostModel, PIDRateEstimator, RateEstimator
+from penstock.runtime.driver.own_estimator import own_estimator
 from penstock.runtime.driver.rate_control import RatePolicy
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 
@@ -48,28 +49,45 @@ def _trigger(interval: int | None, settings: Settings) -> Trigger:
     return _agreed(FixedInterval(interval), says, settings, "run", "trigger")
 
 
-def choose_rates(settings: Settings) -> RatePolicy:
-    """Return how the rates of batches come about; raises ConfigError for a constant rate that is none."""
+def choose_rates(graph: JobGraph, settings: Settings) -> RatePolicy:
+    """Return how the rates of batches come about.
+
+    Raises ConfigError for a constant rate that is none, and where code and configuration both name an estimator.
+    """
     rates = settings.rates
-    make: Callable[[float], RateEstimator] | None = None
-    match rates.estimator:
-        case "cost_model":
-            make = partial(_cost_model, rates)
-        case "pid":
-            gains = {"proportional": rates.proportional, "integral": rates.integral, "derivative": rates.derivative}
-            make = partial(PIDRateEstimator, **gains, min_rate=rates.min_rate)
-        case "constant":
-            rate = rates.rate
-            if rate is None:
-                raise ConfigError("the constant estimator needs a `rate`", where=settings.where("rates", "estimator"))
-            make = lambda _interval_ms: Constant(rate)  # noqa: E731 - as the others, of the interval
+    constant = graph.estimator is None and rates.estimator == "constant"
     return RatePolicy(
-        estimator=make,
-        initial_rate=rates.rate if rates.estimator == "constant" else rates.initial_rate,
+        estimator=_estimator_of(settings) if graph.estimator is None else _own(graph.estimator, settings),
+        initial_rate=rates.rate if constant else rates.initial_rate,
         first_batch=None if rates.first_batch == "unbounded" else float(rates.first_batch),
         least_per_partition=rates.min_rate_per_partition,
         target=rates.target.micros,
     )
+
+
+def _own(make: Callable[[float], Any], settings: Settings) -> Callable[[float], RateEstimator]:
+    """Return what makes the estimator of the job's code, where the configuration names none."""
+    if (where := settings.where("rates", "estimator")) is not None:
+        raise ConfigError("the job's code has a rate estimator, and so has the configuration; keep one", where=where)
+    return partial(own_estimator, make)
+
+
+def _estimator_of(settings: Settings) -> Callable[[float], RateEstimator] | None:
+    """Return what makes the estimator that the configuration names, None for "off"."""
+    rates = settings.rates
+    match rates.estimator:
+        case "cost_model":
+            return partial(_cost_model, rates)
+        case "pid":
+            gains = {"proportional": rates.proportional, "integral": rates.integral, "derivative": rates.derivative}
+            return partial(PIDRateEstimator, **gains, min_rate=rates.min_rate)
+        case "constant":
+            rate = rates.rate
+            if rate is None:
+                raise ConfigError("the constant estimator needs a `rate`", where=settings.where("rates", "estimator"))
+            return lambda _interval_ms: Constant(rate)
+        case "off":
+            return None
 
 
 def _cost_model(rates: RatesSection, interval_ms: float) -> CostModel:

@@ -193,7 +193,7 @@ def _launched(
                     gates=order.gates,
                     drop=order.drop,
                     limits=orders.limits,
-                    rates=choose_rates(settings),
+                    rates=choose_rates(graph, settings),
                     caps={step.name: settings.limits.state for step in graph.steps} if settings.limits.state else {},
                     row_cap=settings.limits.state_row,
                     debug=order.debug,

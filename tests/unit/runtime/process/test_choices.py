@@ -25,9 +25,18 @@ def settings_of(tmp_path):
     return load
 
 
+def graph_of(make=None):
+    """Return the graph of a job, with an estimator of its own where there is one."""
+    job = Job("orders")
+    job.source("s", MemorySource("x int")).write("out", MemorySink())
+    if make is not None:
+        job.estimate_rate(make)
+    return job.graph()
+
+
 def test_costs_decide_unless_something_else_is_said(settings_of):
     """The default of SEMANTICS 8.0, with the cap of the first batch of 8.3."""
-    policy = choose_rates(settings_of(""))
+    policy = choose_rates(graph_of(), settings_of(""))
     estimator = policy.estimator(2_000.0)
     assert isinstance(estimator, CostModel)
     assert (estimator.batch_interval_ms, estimator.headroom, estimator.min_rate) == (2_000.0, 0.85, 100.0)
@@ -43,25 +52,36 @@ def test_costs_decide_unless_something_else_is_said(settings_of):
 def test_a_longest_interval_bounds_what_a_backlog_is_read_in(settings_of, longest, expected):
     """SEMANTICS 8.4: one below the job's own, here two seconds, lengthens none."""
     text = f'[rates]\nlongest_interval = "{longest}"\n' if longest else ""
-    assert choose_rates(settings_of(text)).estimator(2_000.0).longest_interval_ms == expected
+    assert choose_rates(graph_of(), settings_of(text)).estimator(2_000.0).longest_interval_ms == expected
 
 
 def test_each_estimator_gets_its_settings(settings_of):
     """As [rates] has them."""
-    pid = choose_rates(settings_of('[rates]\nestimator = "pid"\nintegral = 0.5\nmin_rate = 7\n')).estimator(500.0)
+    pid = choose_rates(graph_of(), settings_of('[rates]\nestimator = "pid"\nintegral = 0.5\nmin_rate = 7\n')).estimator(
+        500.0
+    )
     assert isinstance(pid, PIDRateEstimator)
     assert (pid.batch_interval_ms, pid.proportional, pid.integral, pid.min_rate) == (500.0, 1.0, 0.5, 7.0)
-    policy = choose_rates(settings_of('[rates]\nestimator = "constant"\nrate = 12\n'))
+    policy = choose_rates(graph_of(), settings_of('[rates]\nestimator = "constant"\nrate = 12\n'))
     assert isinstance(policy.estimator(500.0), Constant)
     assert policy.initial_rate == 12
-    assert choose_rates(settings_of('[rates]\nestimator = "off"\n')).estimator is None
-    assert choose_rates(settings_of('[rates]\nfirst_batch = "unbounded"\n')).first_batch is None
+    assert choose_rates(graph_of(), settings_of('[rates]\nestimator = "off"\n')).estimator is None
+    assert choose_rates(graph_of(), settings_of('[rates]\nfirst_batch = "unbounded"\n')).first_batch is None
+
+
+def test_an_estimator_of_the_jobs_own_takes_the_place_of_the_configured_one(settings_of):
+    """SEMANTICS 8.0: it is made for the batch interval. Where [rates] names one too, one of them has to go."""
+    policy = choose_rates(graph_of(PIDRateEstimator), settings_of("[rates]\ninitial_rate = 7\n"))
+    assert (policy.estimator(500.0).estimator.batch_interval_ms, policy.initial_rate) == (500.0, 7)
+    with pytest.raises(ConfigError, match="keep one") as refused:
+        choose_rates(graph_of(PIDRateEstimator), settings_of('[rates]\nestimator = "pid"\n'))
+    assert refused.value.where.endswith("penstock.toml:2")
 
 
 def test_a_constant_rate_that_is_not_given_is_refused_at_its_line(settings_of):
     """Before the job starts."""
     with pytest.raises(ConfigError, match="needs a `rate`") as refused:
-        choose_rates(settings_of('\n[rates]\nestimator = "constant"\n'))
+        choose_rates(graph_of(), settings_of('\n[rates]\nestimator = "constant"\n'))
     assert refused.value.where.endswith("penstock.toml:3")
 
 
