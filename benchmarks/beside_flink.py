@@ -31,7 +31,6 @@ Both are longer than a window: Flink merges the slices of a window as it fires, 
 _WARM = 7 * _SHORT
 """Seconds of event time that either JVM computes before those that count: Flink's in six queries and a seventh.
 
-Not in one: Flink's source keeps all numbers of a sequence in memory from the beginning.
 Times are level by then. Ours fall for some 400 batches, while Java's compiler takes a fifth of both cores.
 """
 COLUMNS = ("side", "seconds of event time", "ms for each", "rows a second")
