@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.quality.suite import Rule
 __all__ = [
     "CONSIDERED",
     "NOT_COUNTED",
+    "ROW_PREDICATES",
     "UNEXPECTED",
     "ColumnType",
     "CompiledRule",
@@ -131,12 +133,7 @@ def row_expression(rule: CompiledRule) -> str:
     name = identifier(str(rule.column))
     if rule.type == "expect_column_values_to_not_be_null":
         return f"CASE WHEN {name} IS NULL THEN 1Y ELSE 0Y END"
-    if rule.type == "expect_column_values_to_be_between":
-        holds = _between(rule, name)
-    elif rule.type == "expect_column_values_to_be_in_set":
-        holds = _in_set(rule, name)
-    else:
-        holds = _match(rule, name)
+    holds = ROW_PREDICATES[rule.type](rule, name)
     # NOT null is null and so not unexpected, as in GX: a set with null in it refuses no row.
     return f"CASE WHEN {name} IS NULL THEN 2Y WHEN NOT ({holds}) THEN 1Y ELSE 0Y END"
 
@@ -263,3 +260,11 @@ def _match(rule: CompiledRule, name: str) -> str:
         problem = f"{rule.name}: column {rule.column!r} is {rule.column_type.name}, which has no text to match"
         raise SuiteError(problem, where=rule.where)
     return f"{name} RLIKE {text_literal(rule.regex)}"
+
+
+ROW_PREDICATES: Mapping[str, Callable[[CompiledRule, str], str]] = {
+    "expect_column_values_to_be_between": _between,
+    "expect_column_values_to_be_in_set": _in_set,
+    "expect_column_values_to_match_regex": _match,
+}
+"""What holds for a value that is not null and is as expected, as SQL over the column's quoted name."""

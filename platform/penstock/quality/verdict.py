@@ -25,7 +25,7 @@ from penstock.quality.exact import rounded
 from penstock.quality.predicates import CompiledRule, Family
 from penstock.quality.suite import Kind, Rule, Severity
 
-__all__ = ["Numbers", "Observed", "RuleResult", "Status", "Verdict", "judge"]
+__all__ = ["OBSERVED", "Numbers", "Observed", "RuleResult", "Status", "Verdict", "judge"]
 
 Observed = int | float | dt.date | dt.datetime | None
 Numbers = Mapping[str, Any]
@@ -129,7 +129,7 @@ def _result(rule: CompiledRule, numbers: Numbers) -> RuleResult:
         return _share(rule, _of(rule, numbers, "unexpected.sum"), _of(rule, numbers, "considered.sum"))
     if rule.type == "expect_column_values_to_be_unique":
         return _share(rule, *numbers.get(f"{rule.position}.repeated", (0, 0)))
-    observed = _OBSERVED[rule.type](rule, numbers)
+    observed = OBSERVED[rule.type](rule, numbers)
     if isinstance(observed, float) and math.isnan(observed):
         observed = None
     success = observed is not None and _within(observed, rule)
@@ -217,10 +217,11 @@ def _total(rule: CompiledRule, numbers: Numbers) -> int | float | decimal.Decima
     return rounded(numbers.get(f"{rule.position}.bins", ()))
 
 
-_OBSERVED: Mapping[str, Callable[[CompiledRule, Numbers], Observed]] = {
+OBSERVED: Mapping[str, Callable[[CompiledRule, Numbers], Observed]] = {
     "expect_table_row_count_to_be_between": lambda _, numbers: int(numbers["rows.sum"]),
     "expect_column_min_to_be_between": _least,
     "expect_column_max_to_be_between": _most,
     "expect_column_sum_to_be_between": _sum,
     "expect_column_mean_to_be_between": _mean,
 }
+"""What is observed of a unit for the table rules that compare one number with their bounds."""

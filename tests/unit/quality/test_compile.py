@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock.errors import GateError, SuiteError, UnknownName
 from penstock.quality import compile_suite, load_suite
-from penstock.quality.compile import CompiledGate
-from penstock.quality.predicates import Family, column_type, identifier, text_literal
+from penstock.quality.compile import CompiledGate, fails_mask
+from penstock.quality.predicates import ROW_PREDICATES, Family, column_type, identifier, text_literal
+from penstock.quality.suite import EXPECTATIONS, Kind
+from penstock.quality.verdict import OBSERVED, Status
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,6 +54,30 @@ def test_a_gate_travels_to_tasks():
     """Tasks get the gate by pickle, as Spark sends functions."""
     gate = gate_of("expect_column_values_to_be_between", "double", min_value=1)
     assert pickle.loads(pickle.dumps(gate)) == gate
+
+
+# --- a rule more -----------------------------------------------------------------------------
+
+
+def test_each_compiled_type_has_what_judges_it():
+    """11.7: so a type that is forgotten in a table is named here, and judged by the rule of another nowhere."""
+    rows, tables = ({t for t, (of, _) in EXPECTATIONS.items() if of is kind} for kind in (Kind.ROW, Kind.TABLE))
+    assert rows == {"expect_column_values_to_not_be_null", *ROW_PREDICATES}
+    assert tables == {"expect_column_values_to_be_unique", *OBSERVED}
+
+
+def test_a_row_rule_is_a_line_in_each_of_two_tables(monkeypatch):
+    """11.1, 11.4: SQL, numbers, masks and `mostly` need no more to know it."""
+    made_up = "expect_column_values_to_not_match_regex"
+    monkeypatch.setitem(EXPECTATIONS, made_up, (Kind.ROW, frozenset({"column", "mostly", "regex"})))
+    monkeypatch.setitem(ROW_PREDICATES, made_up, lambda rule, name: f"NOT {name} RLIKE {text_literal(rule.regex)}")
+    gate = gate_of(made_up, "string", regex="^a", mostly=0.5)
+    assert gate.row_columns() == [
+        ("_gate_1", "CASE WHEN `v` IS NULL THEN 2Y WHEN NOT (NOT `v` RLIKE '^a') THEN 1Y ELSE 0Y END")
+    ]
+    rows = pa.table({"v": ["a", "b", None], "_gate_1": pa.array([1, 0, 2], pa.int8())})
+    assert fails_mask(rows, gate).to_pylist() == [1, 0, 0]
+    assert gate.decide([gate.measure(rows)]).status is Status.PASSED
 
 
 # --- columns ---------------------------------------------------------------------------------
