@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import SinkAhead, SinkSchemaMismatch
 from penstock.sinks.base import CreatingSink, Publication, Publisher, SchemaCheckingSink, Sink, TruncatableSink
 from penstock.sinks.staged_files import read_staged
@@ -39,7 +40,7 @@ class Folder(CreatingSink):
         if (self.path / SCHEMA).exists() and not pq.read_schema(self.path / SCHEMA).equals(schema):
             raise SinkSchemaMismatch("the folder has other columns", where=str(self.path))
 
-    def open(self, staging: Path, spark: Any) -> FolderPublisher:
+    def open(self, staging: CheckpointFolder, spark: Any) -> FolderPublisher:
         """Return the publisher."""
         return FolderPublisher(self, staging)
 
@@ -55,7 +56,7 @@ class Folder(CreatingSink):
 class FolderPublisher(Publisher):
     """Write a batch under a temporary name, and rename it."""
 
-    def __init__(self, sink: Folder, staging: Path) -> None:
+    def __init__(self, sink: Folder, staging: CheckpointFolder) -> None:
         self.sink = sink
         self.staging = staging
 

@@ -44,7 +44,7 @@ class NumbersReader(SplitReader):
         self.source = source
 
     def backlog(self, after: Position | None) -> Mapping[str, Waiting]:
-        """Return the numbers behind a position."""
+        """Return the numbers after a position."""
         return {"0": Waiting.of_rows(after["at"] if after else 0, self.source.held)}
 
     def position(self, after: Position | None, ends: Ends) -> Position:

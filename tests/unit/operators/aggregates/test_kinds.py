@@ -8,14 +8,20 @@ from penstock.operators.aggregates.kinds import ONE_CELL
 
 def test_partials_keep_their_names() -> None:
     """3.3: a checkpoint finds partials by these, and another name begins without the rows before."""
-    assert {kind: of.part for kind, of in ONE_CELL.items()} == {
-        AggregateKind.MIN: "min",
-        AggregateKind.MAX: "max",
-        AggregateKind.COUNT_DISTINCT: "tally",
-        AggregateKind.APPROX_COUNT_DISTINCT: "hashes",
-    }
+    names = {kind: of.part for kind, of in ONE_CELL.items()}
+    assert (
+        names.items()
+        >= {
+            AggregateKind.MIN: "min",
+            AggregateKind.MAX: "max",
+            AggregateKind.COUNT_DISTINCT: "tally",
+            AggregateKind.APPROX_COUNT_DISTINCT: "hashes",
+        }.items()
+    )
 
 
 def test_only_what_has_an_exact_inverse_is_subtracted() -> None:
     """3.3: the least of what is left does not follow from the least of all, and a sketch forgets."""
-    assert [kind for kind, of in ONE_CELL.items() if of.exact_inverse] == [AggregateKind.COUNT_DISTINCT]
+    assert ONE_CELL[AggregateKind.COUNT_DISTINCT].exact_inverse
+    without = (AggregateKind.MIN, AggregateKind.MAX, AggregateKind.APPROX_COUNT_DISTINCT)
+    assert not any(ONE_CELL[kind].exact_inverse for kind in without)
