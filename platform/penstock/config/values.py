@@ -91,7 +91,7 @@ def parse_trigger(text: str) -> Trigger:
         return AsFastAsPossible()
     word, _, rest = text.partition(" ")
     if word != "interval":
-        raise ValueError('write "as_fast", or "interval" and a duration')
+        raise ValueError('write "as_fast", or "interval" and a duration, such as "interval 10 seconds"')
     interval = parse_duration(rest)
     if interval < millis(1):
         raise ValueError("the least interval is 1 millis")

@@ -177,7 +177,7 @@ class EnvironmentUnfit(PenstockError, RuntimeError):
     """Java, jars or packages are missing or too old."""
 
     code = "PEN-ENV-001"
-    remedy = "Run `penstock doctor`, or in a clone of Penstock `make setup`: both say what is missing."
+    remedy = "Mend what is named. The lines of `penstock doctor` say how, and in a clone `make setup` installs all."
 
 
 class DeltaJarsMissing(EnvironmentUnfit):

@@ -81,7 +81,7 @@ def refused(project, text: str, name: str = "conf/jobs/orders.toml") -> ConfigEr
         ('["NA"]', "[1]", 6, "item 1 of nulls is 1 in [sources.orders]; it takes text"),
         ('"file_replay"', '"file_repley"', 2, "kind is 'file_repley' in [sources.orders]; use 'delta_table' or 'file_replay'"),
         ('order_by = "t"', "", 1, "the key 'order_by' is missing in [sources.orders]"),
-        ('"interval 10 seconds"', '"hourly"', 12, 'trigger is \'hourly\' in [run]; write "as_fast", or "interval" and a duration'),
+        ('"interval 10 seconds"', '"hourly"', 12, 'trigger is \'hourly\' in [run]; write "as_fast", or "interval" and a duration, such as "interval 10 seconds"'),
         ("10 seconds", "10 fortnights", 12, 'write a number and a unit, such as "10 seconds"'),
         ("[sources.orders]", "[sources.Orders]", 1, "the key 'Orders' in [sources]: a name is a lower-case letter"),
         ("[tables]", "[sources.orders]", 8, "a key or table stands twice: '[sources.orders]'"),
