@@ -70,6 +70,9 @@ def compiled(schema: SchemaText) -> AvroSchema:
             parsed = json.loads(text)
             root = parse_schema(parsed, named_schemas=names)
             plain: Any = parse_schema(_plain(parsed), named_schemas=plain_names)
+    except json.JSONDecodeError as why:
+        what = f"no schema of Avro, because it is no JSON: {why}; write the schema itself, not the name of its file"
+        raise ConfigError(what) from why
     except Exception as why:
         raise ConfigError(f"no schema of Avro, {type(why).__name__}: {shortened(why)}") from why
     if not isinstance(root, dict) or root.get("type") != "record" or not root["fields"]:

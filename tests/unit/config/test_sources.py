@@ -140,7 +140,7 @@ def test_an_empty_text_may_stand_in_a_list(project):
         ("on_gap", "start = {orders = 1}\non_gap", 6, "start= has 'orders', which names no partition"),
         ("on_gap", "splits = 0\non_gap", 6, "splits is 0"),
         ('topics = ["orders", "returns"]', "", 1, "Kafka needs one of topics="),
-        ('kind = "json", schema = "id long"', 'kind = "avro", schema = "id long"', 5, "no schema of Avro"),
+        ('kind = "json", schema = "id long"', 'kind = "avro", schema = "id long"', 5, "not the name of its file"),
         ('kind = "json", schema = "id long"', 'kind = "csv", schema = "id long", delimiter = ";;"', 5, "delimiter"),
     ],
 )
