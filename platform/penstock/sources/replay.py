@@ -42,9 +42,10 @@ from penstock.sources.base import (
     Waiting,
     with_hidden,
 )
+from penstock.sources.csv_records import csv_parts
 from penstock.sources.external_sort import ROW, externally_sorted, pieces
 from penstock.sources.json_texts import rows_by_cast
-from penstock.sources.records import arrow_schema, cast_columns, csv_parts, in_micros
+from penstock.sources.records import arrow_schema, cast_columns, in_micros
 from penstock.sources.replay_pace import ReplayPace, checked_speed
 from penstock.sources.sorted_copy import SortedCopy, copies_folder, hold, sweep, write_copy
 from penstock.time.clock import Clock, SystemClock

@@ -22,10 +22,10 @@ from penstock.errors import (
     SourceChanged,
     SourceNotFound,
 )
-from penstock.sources import BadRecord, FileReplay, records
+from penstock.sources import BadRecord, FileReplay, csv_records
 from penstock.sources import replay as replay_module
 from penstock.sources.base import ERROR, POSITION, RAW
-from penstock.sources.records import csv_parts
+from penstock.sources.csv_records import csv_parts
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 
@@ -222,12 +222,16 @@ def test_bad_records_without_a_schema_are_quarantined_or_fail(tmp_path: Path) ->
 
 
 def test_text_that_is_not_utf8_is_never_taken_for_text(tmp_path: Path) -> None:
-    """SEMANTICS 9.3: where the schema says text the file cannot be read; where nothing says so the column is bytes."""
+    """SEMANTICS 9.3: where the schema says text it is a bad record; where nothing says so the column is bytes."""
     path = tmp_path / "rows.csv"
     path.write_bytes(b"k,s\n1,\xff\xfe\n")
     assert FileReplay(path, order_by="k").open(None).schema.field("s").type == pa.binary()
-    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
-        read_csv(path, pa.schema([("s", pa.string())]), ("",))
+    table, errors, raw = read_csv(path, pa.schema([("s", pa.string())]), ("",))
+    assert table["s"].to_pylist() == [None]
+    assert errors is not None
+    assert errors[0].as_py().startswith("record 1 of the file: column 's' is no UTF-8")
+    assert raw is not None
+    assert raw.to_pylist() == [r'{"s": "\\xff\\xfe"}']
 
 
 # --- the file itself -------------------------------------------------------------------------
@@ -368,7 +372,7 @@ def test_line_breaks_in_quotes_are_part_of_the_value(
     schema: pa.Schema | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C8: however many blocks the file has; records that cannot be split keep their places among them."""
-    monkeypatch.setattr(records, "_BLOCK", 1_000)
+    monkeypatch.setattr(csv_records, "_BLOCK", 1_000)
     count, broken = 3_000 if schema is not None else 60_000, {7, 1_500, 2_999}
     lines = [f'{i},"a\nb{i}"' if i not in broken or schema is None else f"{i}" for i in range(count)]
     table, errors, raw = read_csv(csv(tmp_path, "k,s\n" + "\n".join(lines) + "\n"), schema, ("",))
@@ -383,7 +387,7 @@ def test_line_breaks_in_quotes_are_part_of_the_value(
 @pytest.mark.remedy("PEN-SRC-006")
 def test_a_file_that_cannot_be_split_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C8: the remedy names no option that is there already, or that there is not; a file corrected by it is read."""
-    monkeypatch.setattr(records, "_BLOCK", 1_000)
+    monkeypatch.setattr(csv_records, "_BLOCK", 1_000)
     path = tmp_path / "rows.csv"
     path.write_text("k,s\n" + '1,"never closed' + "x" * 5_000)
     monkeypatch.setattr(replay_module, "arrow_schema", lambda _: SCHEMA)

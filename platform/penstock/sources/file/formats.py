@@ -26,12 +26,13 @@ import pyarrow.parquet as pq
 
 from penstock.errors import ColumnsChanged, ConfigError
 from penstock.graph.argument_types import refuse_other_types
+from penstock.sources.csv_records import csv_parts
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
 from penstock.sources.formats.base import columns_of, shown
 from penstock.sources.formats.csv import Csv, csv_columns
 from penstock.sources.json_texts import rows_by_cast
-from penstock.sources.records import cast_columns, csv_parts, in_micros
+from penstock.sources.records import cast_columns, in_micros
 
 __all__ = ["FileFormat", "HeadedCsv", "Lines", "Parquet", "decompressed"]
 
