@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from test_state_functions_in_jobs import count, job_of, row
@@ -78,6 +79,18 @@ def test_a_step_that_cannot_be_is_refused_when_it_is_built(tmp_path, what):
     assert message in str(raised.value)
     assert "test_state_functions_in_jobs.py:" in str(raised.value.where)
     assert not (tmp_path / "root" / "stateful" / "log").exists()
+
+
+@pytest.mark.parametrize(
+    "initial",
+    ["hdfs:/totals", "file:/totals", Path("webhdfs://nn:9870/totals"), Path("/p/webhdfs:/nn/totals")],
+    ids=str,
+)
+def test_initial_state_at_a_url_with_one_slash_is_refused(initial):
+    """It was the path of a local folder; `Path` makes one slash of the two of a URL."""
+    with pytest.raises(JobError, match="one slash") as raised:
+        job_of(count, unbounded=True, initial=initial)
+    assert "test_state_functions_in_jobs.py:" in str(raised.value.where)
 
 
 def test_two_idle_timeouts_are_refused():

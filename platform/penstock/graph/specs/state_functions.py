@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -29,6 +30,8 @@ from penstock.graph.timeouts import NEVER, Timeout
 __all__ = ["ASIDE_OUTLET", "SNAPSHOTS_OUTLET", "Form", "StateFunction", "StateFunctionMethods"]
 
 ASIDE_OUTLET, SNAPSHOTS_OUTLET = "aside", "snapshots"
+_ONE_SLASH = re.compile(r"(^|/)[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+"""A URL of Hadoop with one slash, or one that was made a `Path`: as a path it would be that of a local folder."""
 
 
 class Form(Enum):
@@ -255,6 +258,10 @@ class StateFunctionMethods(StepMethods[Stream]):
     def _function(
         self, name: str, fn: object, partitions: int | None, *, state: str, initial: Any, on_error: OnError, **more: Any
     ) -> Stream:
+        if isinstance(initial, str | Path) and _ONE_SLASH.search(str(initial)):
+            raise _unfit(
+                "initial", name, str(initial), "a URL is a text with two slashes, not one slash, after the colon"
+            )
         if isinstance(initial, Path):
             initial = str(initial.absolute())
         if initial is not None and not isinstance(initial, str) and not callable(initial):
