@@ -274,6 +274,7 @@ def _request(
                 asked = control.ask(meant)
         else:
             asked = control.ask(command)
+        _refuse_overtaken(job, command, asked)
         supervised = control.is_supervised()
         if not json:
             print(_sentence(job, command, asked))
@@ -302,6 +303,16 @@ def _check(project: Project, job: str, command: Command) -> None:
     preflight(loaded, replace(begins, state=tables), () if command.options is None else command.options.drop)
 
 
+def _refuse_overtaken(job: str, command: Command, asked: Asked) -> None:
+    """Raise CommandRefused for a restart that a newer request has overtaken while it was checked."""
+    from penstock.errors import CommandRefused
+    from penstock.supervise.commands import CommandResult
+
+    of_this = command.generation is None or asked.stream.is_of(command.generation)
+    if asked.outcome is CommandResult.STALE and of_this:
+        raise CommandRefused(f"{job}: nothing was restarted, because {asked.stream.newest_request}")
+
+
 def _sentence(job: str, command: Command, asked: Asked) -> str:
     from penstock.supervise.commands import CommandResult, Verb
 
@@ -314,8 +325,6 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
         case CommandResult.ALREADY:
             return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"
-        case CommandResult.STALE if command.generation is None or asked.stream.is_of(command.generation):
-            return f"{job}: nothing was restarted, because {asked.stream.newest_request}"
         case CommandResult.STALE:
             return (
                 f"{job}: ignored, because generation {command.generation} is over; "

@@ -128,7 +128,10 @@ def test_a_restart_carries_what_becomes_of_state_and_sinks(root):
 
 @pytest.mark.parametrize("more", [(), ("--generation", "1")], ids=["whatever runs", "one generation"])
 def test_a_restart_begins_nothing_that_was_stopped_during_its_check(root, monkeypatch, more):
-    """The check may take a minute, and what is asked for meanwhile is newer; the command says whose request it was."""
+    """The check may take a minute, and what is asked for meanwhile is newer; the command fails, and says whose it was.
+
+    It exited 0, so a script took the stream for restarted.
+    """
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
     run(root, "start", "orders")
     driver = DriverSlot(generation=1, at=0)
@@ -138,8 +141,10 @@ def test_a_restart_begins_nothing_that_was_stopped_during_its_check(root, monkey
         records.update(lambda stream: fold(stream, Command(verb=Verb.STOP, id="theirs"), 0))
 
     monkeypatch.setattr("penstock.cli.streams._check", stopped)
-    said = "orders: nothing was restarted, because theirs has asked for stop since\n"
-    assert run(root, "restart", "orders", *more)[:2] == (0, said)
+    code, out, err = run(root, "restart", "orders", *more)
+    assert (code, out) == (78, "")
+    assert "PEN-SUP-001" in err
+    assert "orders: nothing was restarted, because theirs has asked for stop since" in err
     assert (records.newest().wish, records.newest().generation) == (Wish.STOP, 1)
 
 
