@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,11 @@ from penstock.errors import (
     PenstockError,
     SinkError,
     SinkForgets,
-    SinkRefused,
     SinkSchemaMismatch,
     SinkValueRefused,
 )
-from penstock.sinks.delta.log_entry import LOG, actions_of
+from penstock.sinks.delta.log_damage import refuse_emptied, refuse_unreadable
+from penstock.sinks.delta.log_entry import actions_of
 from penstock.sinks.delta.restored_version import version_put_back
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _ASKS_FOR_MORE = (_CHECK, "delta.columnMapping.mode", "delta.enableChangeDataFee
 _LONGEST = 300
 """Characters of a row in an error."""
 _FORGETS = "delta.setTransactionRetentionDuration"
-_ENTRY = re.compile(r"\d{20}\.json")
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """What delta-rs says of an error of the system, whatever the class of its own."""
 _DRAWN = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
@@ -143,7 +142,7 @@ def has_delta(spark: Any) -> bool:
 
 
 def load(path: Path) -> DeltaTable | None:
-    """Return the table at a path, None where there is none; raises SinkRefused where an entry of its log is damaged."""
+    """Return the table at a path, None where there is none; raises SinkRefused where its log is damaged."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -153,9 +152,9 @@ def load(path: Path) -> DeltaTable | None:
         try:
             table = DeltaTable(str(path))
         except DeltaError:
-            _refuse_damaged(path, lambda entry: _is_torn(entry.read_bytes()))  # which no later start finds mended
+            refuse_unreadable(path)
             raise
-        _refuse_damaged(path, lambda entry: not entry.stat().st_size)
+        refuse_emptied(path)
         return table
 
 
@@ -182,31 +181,6 @@ def batch_shown(table: DeltaTable, path: Path, app: str) -> int | None:
     with suppress(DeltaError):  # of a version whose entries were cleaned nobody can tell
         noted = DeltaTable(str(path), version=newest).transaction_version(app)
     return noted
-
-
-def _refuse_damaged(path: Path, is_damaged: Callable[[Path], bool]) -> None:
-    """Raise SinkRefused for a damaged entry that readers of the newest version need: those after the last checkpoint.
-
-    To delta-rs an empty entry is a version without changes, so the rows of its batch would be missing in silence.
-    """
-    names = {entry.name: entry for entry in (path / LOG).iterdir()}
-    since = max((name.partition(".")[0] for name in names if ".checkpoint." in name), default="")
-    for name in sorted(names):
-        with suppress(FileNotFoundError):  # cleaned since it was listed
-            if _ENTRY.fullmatch(name) and name.partition(".")[0] > since and is_damaged(names[name]):
-                raise SinkRefused(
-                    f"{name} of the table's log is torn or empty. Put it back from a copy. Without one, move it and "
-                    "all files of the same and later versions out of the log: the next start then finds what the "
-                    "table lacks",
-                    where=str(path),
-                )
-
-
-def _is_torn(entry: bytes) -> bool:
-    try:
-        return not entry.strip() or not all(isinstance(json.loads(line), dict) for line in entry.splitlines() if line)
-    except ValueError:
-        return True
 
 
 def is_plain(table: DeltaTable) -> bool:

@@ -1,0 +1,155 @@
+"""A damaged log of a Delta table is named with a way out, and never read as a table with fewer rows (F13, 9.5)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import EXIT_PERSON, SinkRefused
+from penstock.sinks.delta.log_entry import entry_name
+from penstock.sinks.delta.table import load
+
+pytestmark = pytest.mark.fault("F13")
+
+VERSIONS, FOLDED = 6, 3
+CHECKPOINT, HINT = f"{FOLDED:020}.checkpoint.parquet", "_last_checkpoint"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a table whose version N has added the row N, with a checkpoint of its log in the middle."""
+    path = tmp_path_factory.mktemp("table")
+    for number in range(VERSIONS):
+        write_deltalake(str(path), pa.table({"k": [number]}), mode="append")
+        if number == FOLDED:
+            DeltaTable(str(path)).create_checkpoint()
+    return path
+
+
+@pytest.fixture
+def path(whole: Path, tmp_path: Path) -> Path:
+    """Return a table of its own."""
+    return shutil.copytree(whole, tmp_path / "table")
+
+
+def rows(path: Path) -> list[int]:
+    """Return the rows of a table as a sink loads it."""
+    table = load(path)
+    assert table is not None
+    return sorted(table.to_pyarrow_table()["k"].to_pylist())
+
+
+def emptied(file: Path) -> None:
+    """Leave nothing of a file."""
+    file.write_bytes(b"")
+
+
+def halved(file: Path) -> None:
+    """Leave the first half of a file."""
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def folder(file: Path) -> None:
+    """Put a folder in the place of a file."""
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGES: list[Callable[[Path], None]] = [emptied, halved, folder, Path.unlink]
+
+
+def refused(path: Path, match: str) -> None:
+    """Expect a table to be refused, for a person."""
+    with pytest.raises(SinkRefused, match=match) as caught:
+        load(path)
+    assert (caught.value.exit_code, caught.value.where) == (EXIT_PERSON, str(path))
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.data())
+def test_a_table_shows_whole_versions_or_is_refused(whole: Path, data: st.DataObject) -> None:
+    """9.5: whatever two files of the log are damaged, rows of a version in the middle are never missing."""
+    with TemporaryDirectory() as made:
+        path = shutil.copytree(whole, Path(made) / "table")
+        files = sorted((path / "_delta_log").iterdir())
+        for file in data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=2, unique=True)):
+            data.draw(st.sampled_from(DAMAGES))(file)
+        try:
+            shown = rows(path)
+        except SinkRefused:
+            return
+        assert shown == list(range(len(shown))), "the newest version, or an older one, which its sink is behind"
+
+
+@pytest.mark.parametrize("damage", [emptied, halved, folder])
+def test_without_an_unreadable_checkpoint_the_entries_say_the_same(path: Path, damage: Callable[[Path], None]) -> None:
+    """Each start failed anew with an error of delta-rs, and a supervisor tried for ever."""
+    log = path / "_delta_log"
+    damage(log / CHECKPOINT)
+    refused(path, f"{CHECKPOINT} .* cannot be read.* Or move it and {HINT} out of the log: older files say the same")
+    for name in (CHECKPOINT, HINT):
+        (log / name).rename(path.parent / name)
+    assert rows(path) == list(range(VERSIONS))
+
+
+def test_a_checkpoint_whose_entries_were_cleaned_comes_from_a_copy(path: Path) -> None:
+    """No other file has what it says, and the error does not tell to move it away."""
+    log = path / "_delta_log"
+    copy = (log / CHECKPOINT).read_bytes()
+    halved(log / CHECKPOINT)
+    for version in range(FOLDED):
+        (log / entry_name(version)).unlink()
+    refused(path, "Put it back from a copy. No other file says the same")
+    (log / CHECKPOINT).write_bytes(copy)
+    assert rows(path) == list(range(VERSIONS))
+
+
+def test_a_checkpoint_that_is_gone_is_not_looked_for_without_its_hint(path: Path) -> None:
+    """The entries are all there."""
+    (path / "_delta_log" / CHECKPOINT).unlink()
+    refused(path, f"{HINT} .* names a checkpoint of version {FOLDED}, and there is none")
+    (path / "_delta_log" / HINT).unlink()
+    assert rows(path) == list(range(VERSIONS))
+
+
+def test_a_missing_entry_ends_a_log_without_the_later_ones(path: Path) -> None:
+    """What the table then shows its sink compares with the job's log, as ever."""
+    log = path / "_delta_log"
+    (log / entry_name(FOLDED + 1)).unlink()
+    refused(path, f"{entry_name(FOLDED + 1)} is missing in the table's log.* move all files of the same and later")
+    for version in range(FOLDED + 1, VERSIONS):
+        (log / entry_name(version)).unlink(missing_ok=True)
+    assert rows(path) == list(range(FOLDED + 1))
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_checkpoint_that_lacks_a_part_hides_no_emptied_entry(path: Path, parts: int) -> None:
+    """Readers pass over it and read the entries before it, so an empty one took its rows away in silence."""
+    log, newest = path / "_delta_log", VERSIONS - 1
+    (log / CHECKPOINT).rename(log / f"{newest:020}.checkpoint.{1:010}.{parts:010}.parquet")
+    (log / HINT).unlink()
+    assert rows(path) == list(range(VERSIONS))
+    emptied(log / entry_name(FOLDED))
+    refused(path, f"{entry_name(FOLDED)} of the table's log is torn or empty")
+
+
+def test_a_checkpoint_in_parts_needs_no_older_entry(path: Path) -> None:
+    """All parts are there, and an emptied entry from before it stops nobody."""
+    log = path / "_delta_log"
+    whole = pq.read_table(log / CHECKPOINT)
+    for number, piece in enumerate((whole.slice(0, 2), whole.slice(2)), 1):
+        pq.write_table(piece, log / f"{FOLDED:020}.checkpoint.{number:010}.{2:010}.parquet")
+    for name in (CHECKPOINT, HINT):
+        (log / name).unlink()
+    emptied(log / entry_name(FOLDED - 1))
+    assert rows(path) == list(range(VERSIONS))
