@@ -13,6 +13,7 @@ from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.log.recovery import Recovered, takeover_of
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import CheckpointCorrupt, PenstockError
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import waiting
@@ -26,13 +27,18 @@ __all__ = ["verify_manifests", "verify_output"]
 def verify_output(folder: CheckpointFolder, recovered: Recovered) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with such files of a job's checkpoint, and what that means.
 
-    Files that are not below the checkpoint are passed over: they may be in the folder of their table.
+    Files of the last batch that are not below the checkpoint are passed over: they may be in the folder of their table.
     """
     for batch in _held(folder, recovered):
         with suppress(CheckpointCorrupt):  # of the entry, which is found with the log
-            for sink, files in recovered.held[batch].held.items():
+            commit = recovered.held[batch]
+            takeover = takeover_of(recovered.log, commit)
+            places = {} if takeover is None else takeover.sinks
+            for sink, files in commit.held.items():
                 means = f"held batch {batch} cannot be released: put the file back from a copy, or discard the batch"
-                yield from ((f"batch {batch}: {what}", means) for what in _damaged(folder / "staged" / sink, files))
+                kept = folder / "staged" / sink
+                for what in (*_damaged(kept, files), *_gone(kept, files, places.get(sink))):
+                    yield f"batch {batch}: {what}", means
     last = recovered.last_published_commit
     for sink, files in ({} if last is None else last.staged).items():
         if last is not None and recovered.to_publish(sink) is not None:
@@ -62,6 +68,20 @@ def _held(folder: CheckpointFolder, recovered: Recovered) -> list[int]:
         records = HeldRecords(control_store(folder.parent, make=False), folder.name)
         return list(waiting(records, recovered))
     return sorted(recovered.held)
+
+
+def _gone(folder: CheckpointFolder, files: list[StagedFile], place: str | None) -> Iterator[str]:
+    """Yield the held files that are neither below the checkpoint nor in the folder of their table.
+
+    A Commit of before decision 56 has left them there. Where that cannot be asked, nothing is said.
+    """
+    if place is None or place.startswith("webhdfs://"):
+        return
+    for file in files:
+        with suppress(PenstockError):
+            kept = folder / file.path
+            if kept.size() is None and not (place.startswith("/") and (LocalFolder(place) / file.path).size()):
+                yield f"the staged file is gone ({kept})"
 
 
 def _damaged(folder: CheckpointFolder, files: list[StagedFile]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,11 +24,11 @@ from penstock.sinks.staged_files import stage_table
 class Job:
     """A checkpoint with rows of batch 0 held, and of batch 1 to be published; its driver has died."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **more: Any) -> None:
         self.folder = LocalFolder(root / "job")
         self.log = Log(self.folder.store())
         open_or_create(self.log.store, now=0)
-        self.owned = own(self.log)
+        self.owned = own(self.log, **more)
         self.files: list[Path] = []
         for batch, word in enumerate(("held", "staged")):
             folder = self.folder / "staged" / "out"
@@ -90,6 +91,26 @@ def test_damaged_output_that_is_to_be_shown_is_found(job: Job) -> None:
         "batch 1: the staged file is not what the Commit names": "the next start stops if sink out does not show "
         "batch 1: restore the batch before it",
     }
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("place", ["a table", "postgresql://server/db/out"])
+def test_a_held_file_that_is_gone_is_found(tmp_path: Path, place: str) -> None:
+    """11.5: a release names it, and whoever asks before learned nothing. An older Penstock left it in its table."""
+    table = tmp_path / "table"
+    job = Job(tmp_path, sinks={"out": str(table) if place == "a table" else place})
+    table.mkdir()
+    left = job.files[0].rename(table / job.files[0].name)
+    if place == "a table":
+        assert job.found() == {}
+    left.unlink()
+    assert job.found() == {
+        "batch 0: the staged file is gone": "held batch 0 cannot be released: put the file back from a copy, or "
+        "discard the batch"
+    }
+    ruling = job.records.decide(0, Decision.DISCARD, {"out": 1}, by="me")
+    job.records.carried_out(0, ruling, by="me")
+    assert job.found() == {}
 
 
 def test_output_that_nobody_needs_any_more_is_not_read(job: Job) -> None:
