@@ -128,7 +128,7 @@ def test_upkeep_joins_files_beside_readers_and_writers_of_spark(
     for number in range(3):
         publisher.publish(table.batch(number, (number, "a", number)))
     assert streamed() == [(0, 0), (1, 1), (2, 2)]
-    create, tries = compaction.create_beside, list[int]()
+    create, tries = compaction.create_entry, list[int]()
 
     def overtaken(*asked: Any) -> bool:
         tries.append(len(tries))
@@ -137,7 +137,7 @@ def test_upkeep_joins_files_beside_readers_and_writers_of_spark(
             rows.write.format("delta").mode("append").save(str(table.path))
         return create(*asked)
 
-    monkeypatch.setattr(compaction, "create_beside", overtaken)
+    monkeypatch.setattr(compaction, "create_entry", overtaken)
     assert compaction.compact(table.path, now=time.time() + 100) == (3, 1)
     assert len(tries) == 2
     assert streamed() == [(0, 0), (1, 1), (2, 2), (7, 7)]

@@ -199,14 +199,20 @@ def _enter(folder: int, name: str, *, make: bool) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
 
 
-def create_beside(folder: str | os.PathLike[str], name: str, data: bytes | memoryview) -> bool:
+def create_beside(
+    folder: str | os.PathLike[str], name: str, data: bytes | memoryview, *, still: Callable[[], bool] = lambda: True
+) -> bool:
     """Write a new file whole and durably into a folder that others read as well; False when the name is taken.
 
     For folders that are no checkpoint's: whose they are, and who may read the file, is as for any file of the process.
+    `still` is asked when the folder is open: where it says no, nothing is written, and the answer is False. A folder
+    that is replaced by another one after that gets nothing.
     Raises OSError; whether the name is there is then not known.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        if not still():
+            return False
         created = _publish(descriptor, name, data, mode=0o666)
         os.fsync(descriptor)
     finally:

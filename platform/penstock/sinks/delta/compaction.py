@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from penstock.checkpoint.storage.local import create_beside, make_durable
+from penstock.checkpoint.storage.local import make_durable
 from penstock.sinks.delta.data_files import DataFile, FileWriter, TableFiles, target_size
-from penstock.sinks.delta.log_entry import LOG, actions_of, entry_name, optimized
+from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_entry import actions_of, optimized
 from penstock.sinks.delta.merge import Rewrite, by_partition
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.table import load
@@ -27,9 +28,11 @@ def compact(path: Path, *, now: float) -> tuple[int, int]:
 
     Files that another program removes meanwhile stay as that has them.
     """
+    folded = folded_in(path)
     table = load(path)
     if table is None:
         return 0, 0
+    end = LogEnd.of(table, path, folded)
     files, target, joined, made = TableFiles(table, path), target_size(table), 0, 0
     folding = PeriodicFolding(path, str(path))
     old = [file for file in files.all if file.modified < (now - _YOUNG) * 1_000]
@@ -41,7 +44,7 @@ def compact(path: Path, *, now: float) -> tuple[int, int]:
                         writer.write(rows)
             rewrite = Rewrite(version=files.version, removed=tuple(small), added=tuple(writer.files))
             make_durable(path)  # the names of the new files, before an entry has them
-            version = _commit(path, rewrite, int(now * 1_000))
+            version = _commit(end, rewrite, int(now * 1_000))
             if version is None:
                 rewrite.discard(path)
                 continue
@@ -62,13 +65,13 @@ def bins(files: Iterable[DataFile], target: int) -> Iterator[list[DataFile]]:
     yield from [together] if len(together) > 1 else []
 
 
-def _commit(path: Path, rewrite: Rewrite, now: int) -> int | None:
+def _commit(end: LogEnd, rewrite: Rewrite, now: int) -> int | None:
     """Commit after what others have committed since, and return the version; None where that forbids it."""
     entry = optimized(rewrite.actions(now, data_change=False), read=rewrite.version, now=now)
     ours = {file.path for file in rewrite.removed}
     version = rewrite.version + 1
-    while not create_beside(path / LOG, entry_name(version), entry):
-        actions = actions_of(path, version)
+    while not create_entry(end, version, entry):
+        actions = actions_of(end.path, version) if end.stands() else None
         if actions is None or any("metaData" in action or "protocol" in action for action in actions):
             return None
         if any(action["remove"]["path"] in ours for action in actions if "remove" in action):

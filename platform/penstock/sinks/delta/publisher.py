@@ -16,21 +16,18 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.checkpoint.storage.local import create_beside
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher, Staged
-from penstock.sinks.delta.log_entry import appended, entry_name, find_commit, make_entries_durable
+from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_entry import appended, find_commit, make_entries_durable
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.table import batch_shown, is_plain, load, named_errors, refuse_unfit, refuse_values
 
 __all__ = ["DeltaPublisher"]
 
 _TRIES = 10  # of a commit that another program's commit overtakes
-_FOLDED = "_last_checkpoint"
-_File = tuple[int, int] | None
-"""A file of a log by inode and time of change; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +36,7 @@ class _View:
 
     app: str
     seen: int | None
-    version: int
-    entry: _File
-    """Which file the version's entry in the log is; None where there is none any more."""
-    folded: _File
-    """Which file says where the log was folded: cleaning it may take entries away that came later than `version`."""
+    end: LogEnd
     plain: bool
     every: int
     """Versions from one checkpoint of the table's log to the next."""
@@ -60,7 +53,6 @@ class DeltaPublisher(Publisher):
         self.staging = staging
         self.spark = spark
         self._path = LocalFolder(path).resolve()
-        self._log = self._path / "_delta_log"
         self._known: _View | None = None
         self._folding = PeriodicFolding(self._path, str(path))
 
@@ -121,7 +113,7 @@ class DeltaPublisher(Publisher):
                 and known.app == publication.app
                 and not reload
                 and known.fits
-                and self._is_newest(known)
+                and known.end.is_newest()
             ):
                 return known
             # Another program has written the table: other columns, a rule, or over what this app had (F70).
@@ -140,29 +132,21 @@ class DeltaPublisher(Publisher):
             self._known = view
             return view
 
-    def _is_newest(self, view: _View) -> bool:
-        is_there = view.entry is not None and self._entry(view.version) == view.entry
-        return is_there and self._entry(view.version + 1) is None and _file(self._log / _FOLDED) == view.folded
-
     def _look(self, app: str, schema: pa.Schema | None = None) -> _View | None:
         """Load the table, and return what it shows; None where there is none.
 
         With the `schema` of rows to commit, raises where they do not fit. A commit directly after the returned version
         then fits as well.
         """
-        folded = _file(self._log / _FOLDED)  # before all else: if the log is folded meanwhile, the view is not new
+        folded = folded_in(self._path)  # before all else: if the log is folded meanwhile, the view is not new
         table = load(self._path)
         if table is None:
             return None
         if schema is not None:
             refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
-        version = table.version()
-        every = folding_interval(table)
+        end = LogEnd.of(table, self._path, folded)
         seen = batch_shown(table, self._path, app)
-        return _View(app, seen, version, self._entry(version), folded, is_plain(table), every, schema is not None)
-
-    def _entry(self, version: int) -> _File:
-        return _file(self._log / entry_name(version))
+        return _View(app, seen, end, is_plain(table), folding_interval(table), schema is not None)
 
     def _commit(self, view: _View, publication: Publication) -> None:
         # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
@@ -170,8 +154,8 @@ class DeltaPublisher(Publisher):
             self._refuse_noted(publication)
             self._commit_by_spark(publication)
             table = load(self._path)
-            newest = view.version if table is None else table.version()
-            make_entries_durable(self._path, range(view.version + 1, newest + 1))
+            newest = view.end.version if table is None else table.version()
+            make_entries_durable(self._path, range(view.end.version + 1, newest + 1))
             return
         from deltalake.exceptions import CommitFailedError
 
@@ -179,21 +163,21 @@ class DeltaPublisher(Publisher):
             # VACUUM with a short retention takes what no version names yet; an entry that names it ends all reads.
             if (self.staging / file.path).size() != file.size:
                 raise corrupt(str(self.staging / file.path), "the staged file is gone, or is not whole")
-        version = view.version + 1
+        version = view.end.version + 1
         # Nobody has committed since the view if the name is free: the table is as the view has it, and the rows fit.
-        if not create_beside(self._log, entry_name(version), appended(publication, int(time.time() * 1000))):
-            raise CommitFailedError(f"version {version} was taken")
-        self._known = replace(view, seen=publication.batch, version=version, entry=self._entry(version))
+        if not create_entry(view.end, version, appended(publication, int(time.time() * 1000))):
+            raise CommitFailedError(f"version {version} was taken, or the log is another one")
+        self._known = replace(view, seen=publication.batch, end=view.end.after())
 
     def _make_durable(self, view: _View, publication: Publication) -> None:
         version = None
         if not view.plain or self.staging != self._path:  # an entry of ours was durable before it had its name
-            version = find_commit(self._path, view.version, publication.app, publication.batch)
+            version = find_commit(self._path, view.end.version, publication.app, publication.batch)
         make_entries_durable(self._path, [] if version is None else [version])
 
     def _fold_log(self) -> None:
         if self._known is not None and self._known.plain:  # delta-spark folds by itself
-            self._folding.after(self._known.version, self._known.every)
+            self._folding.after(self._known.end.version, self._known.every)
 
     def _refuse_noted(self, publication: Publication) -> None:
         """Raise SinkRefused where delta-spark would take rows for those that somebody else's RESTORE took away."""
@@ -219,15 +203,6 @@ class DeltaPublisher(Publisher):
             writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
         except (Py4JJavaError, PySparkException) as why:
             raise _refusal(str(why), publication.batch, str(self.path)) from why
-
-
-def _file(path: Path) -> _File:
-    """Return the inode and the time of a file, None where there is none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def _refusal(text: str, batch: int, where: str) -> Exception:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.checkpoint.storage.local import create_beside, make_durable
+from penstock.checkpoint.storage.local import make_durable
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.data_files import TableFiles, target_size
-from penstock.sinks.delta.log_entry import LOG, entry_name, make_entries_durable, merged
+from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_entry import make_entries_durable, merged
 from penstock.sinks.delta.merge import last_of_keys, merge
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.rewritable import refuse_lost_keys, refuse_unmergeable
@@ -70,10 +71,12 @@ class UpsertPublisher(Publisher):
         rows = last_of_keys(read_staged(self.staging, publication.files), self.keys)
         for attempt in range(_TRIES):
             with named_errors(self.path):
+                folded = folded_in(self._path)
                 table = load(self._path)
                 if table is None:
                     raise SinkError("the table is gone", where=str(self.path))
-                if self._has(table, publication) or self._commit(table, publication, rows):
+                end = LogEnd.of(table, self._path, folded)
+                if self._has(table, publication) or self._commit(table, end, publication, rows):
                     self._seen[publication.app] = publication.batch
                     return
             time.sleep(random.uniform(0, 0.04) * (attempt + 1))  # noqa: S311 - so that racers part
@@ -126,7 +129,7 @@ class UpsertPublisher(Publisher):
         make_entries_durable(self._path, [])  # who linked the entry may have died before its name was durable
         return True
 
-    def _commit(self, table: DeltaTable, publication: Publication, rows: pa.Table) -> bool:
+    def _commit(self, table: DeltaTable, end: LogEnd, publication: Publication, rows: pa.Table) -> bool:
         """Merge into the version that was read, and commit directly after it; False where another commit came first."""
         refuse_unfit(table, rows.schema, partition_by=self.partition_by, where=str(self.path))
         refuse_unmergeable(table, self.keys, str(self.path))
@@ -149,7 +152,7 @@ class UpsertPublisher(Publisher):
             read=files.version,
             now=now,
         )
-        if not create_beside(self._path / LOG, entry_name(files.version + 1), entry):
+        if not create_entry(end, files.version + 1, entry):
             rewrite.discard(self._path)
             return False
         self._folding.after(files.version + 1, folding_interval(table))

@@ -74,7 +74,7 @@ def test_who_commits_meanwhile_comes_first(what: str, tmp_path: Path, monkeypatc
     publisher = table.publisher()
     for number in range(3):
         publisher.publish(table.batch(number, (number, "a", number)))
-    create, tries = module.create_beside, list[int]()
+    create, tries = module.create_entry, list[int]()
 
     def overtaken(*asked: Any) -> bool:
         tries.append(len(tries))
@@ -89,7 +89,7 @@ def test_who_commits_meanwhile_comes_first(what: str, tmp_path: Path, monkeypatc
                 DeltaTable(str(table.path)).alter.set_table_properties({"delta.checkpointInterval": "7"})
         return create(*asked)
 
-    monkeypatch.setattr(module, "create_beside", overtaken)
+    monkeypatch.setattr(module, "create_entry", overtaken)
     lands = what in {"a batch", "an append"}
     assert compact(table.path, now=time.time() + LATER) == ((3, 1) if lands else (0, 0))
     rows = {"a batch": [(7, "a", 7)], "an append": [(7, "a", 7)]}.get(what, [])
@@ -106,7 +106,7 @@ def test_a_batch_that_is_merged_meanwhile_lands_once(tmp_path: Path, monkeypatch
     publisher = table.publisher()
     for number in range(3):
         publisher.publish(table.batch(number, (number, "a", number)))
-    create, tries = upsert_publisher.create_beside, list[int]()
+    create, tries = upsert_publisher.create_entry, list[int]()
 
     def overtaken(*asked: Any) -> bool:
         tries.append(len(tries))
@@ -114,7 +114,7 @@ def test_a_batch_that_is_merged_meanwhile_lands_once(tmp_path: Path, monkeypatch
             assert compact(table.path, now=time.time() + LATER) == (3, 1)
         return create(*asked)
 
-    monkeypatch.setattr(upsert_publisher, "create_beside", overtaken)
+    monkeypatch.setattr(upsert_publisher, "create_entry", overtaken)
     publisher.publish(table.batch(3, (1, "b", 7), (4, "b", 8)))
     assert table.shown() == [(0, "a", 0), (1, "b", 7), (2, "a", 2), (4, "b", 8)]
     assert (len(tries), table.left()) == (2, set())

@@ -211,7 +211,7 @@ def test_who_commits_while_rows_are_merged_is_merged_into(
     publisher = table.publisher()
     publisher.publish(table.batch(0, (1, "a", 1), (2, "a", 2), (3, "a", 3)))
     publisher.publish(table.batch(1, (4, "a", 4)))
-    create = module.create_beside
+    create = module.create_entry
     tries: list[int] = []
 
     def overtaken(*entry: Any) -> bool:
@@ -228,7 +228,7 @@ def test_who_commits_while_rows_are_merged_is_merged_into(
                 other.delete("k = 3")
         return create(*entry)
 
-    monkeypatch.setattr(module, "create_beside", overtaken)
+    monkeypatch.setattr(module, "create_entry", overtaken)
     publisher.publish(table.batch(2, (1, "b", 10), (5, "b", 5)))
     rows = {(1, "b", 10), (2, "a", 2), (3, "a", 3), (4, "a", 4), (5, "b", 5)}
     rows = rows | {(9, "z", 9)} if what == "appends another key" else rows
@@ -241,7 +241,7 @@ def test_a_table_that_never_takes_the_merge_ends_in_a_conflict(table: Upserts, m
     """SinkConflict after bounded tries, without files that nobody names; a later start publishes the batch."""
     batch = table.batch(0, (1, "a", 1))
     with monkeypatch.context() as patched:
-        patched.setattr(module, "create_beside", lambda *_: False)
+        patched.setattr(module, "create_entry", lambda *_: False)
         with pytest.raises(SinkConflict, match="batch 0"):
             table.publisher().publish(batch)
     assert (table.shown(), table.left()) == ([], set())
@@ -257,7 +257,7 @@ def test_a_batch_is_there_once_at_whatever_step_its_driver_dies(
     """The next driver asks the table and publishes what is missing; files that no commit names are nobody's."""
     table.publisher().publish(table.batch(0, (1, "a", 1), (2, "a", 2)))
     batch = table.batch(1, (1, "b", 3), (3, "b", 3))
-    create = module.create_beside
+    create = module.create_entry
 
     def dying(*entry: Any) -> bool:
         if when == "after the commit":
@@ -265,7 +265,7 @@ def test_a_batch_is_there_once_at_whatever_step_its_driver_dies(
         raise Died
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "create_beside", dying)
+        patched.setattr(module, "create_entry", dying)
         with pytest.raises(Died):
             table.publisher().publish(batch)
     assert bool(table.left()) is (when == "before the commit")

@@ -1,0 +1,74 @@
+"""Notice that the log of a Delta table is not the one that was read: replaced, emptied, or cleaned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.checkpoint.storage.local import create_beside
+from penstock.sinks.delta.log_entry import LOG, entry_name
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["File", "LogEnd", "create_entry", "folded_in"]
+
+File = tuple[int, int] | None
+"""A file of a log by inode and time of change; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The files at the end of a log, as they were when a version of its table was the newest."""
+
+    path: Path
+    """The table."""
+    version: int
+    entry: File
+    """Which file the version's entry in the log is; None where there is none any more."""
+    folded: File
+    """Which file says where the log was folded: cleaning it may take entries away that came later than `version`."""
+
+    @classmethod
+    def of(cls, table: DeltaTable, path: Path, folded: File) -> LogEnd:
+        """Return the end that a table was read with; `folded` is what `folded_in` has said before it was loaded."""
+        version = table.version()
+        return cls(path, version, _file(path / LOG / entry_name(version)), folded)
+
+    def after(self) -> LogEnd:
+        """Return the end after a commit directly after the version."""
+        version = self.version + 1
+        return replace(self, version=version, entry=_file(self.path / LOG / entry_name(version)))
+
+    def is_newest(self) -> bool:
+        """Return whether nobody has committed since, as far as the log shows."""
+        is_there = self.entry is not None and self.stands()
+        is_last = _file(self.path / LOG / entry_name(self.version + 1)) is None
+        return is_there and is_last and folded_in(self.path) == self.folded
+
+    def stands(self) -> bool:
+        """Return whether the log is the same one, so that an entry may follow the version."""
+        entry = _file(self.path / LOG / entry_name(self.version))
+        return entry == self.entry and (entry is not None or folded_in(self.path) == self.folded)
+
+
+def create_entry(end: LogEnd, version: int, entry: bytes) -> bool:
+    """Create the entry of a version after the end of a log; False where another commit came first.
+
+    Also False where the log is another one since: an entry without those before it would make that table unreadable.
+    """
+    return create_beside(end.path / LOG, entry_name(version), entry, still=end.stands)
+
+
+def folded_in(path: Path) -> File:
+    """Return which file says where the log of a table was folded."""
+    return _file(path / LOG / "_last_checkpoint")
+
+
+def _file(path: Path) -> File:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,131 @@
+"""No commit follows a version in a log that is another one since: its table could not be read any more (F59, F70)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta_tables import APP, Upserts
+from deltalake import DeltaTable, Schema
+
+from penstock.errors import SinkBehind
+from penstock.sinks import Delta
+from penstock.sinks.base import Publication, Staged
+from penstock.sinks.delta import compaction, publisher, upsert_publisher
+from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_entry import entry_name
+from penstock.sinks.staged_files import stage_table
+
+pytestmark = pytest.mark.fault("F59", "F70")
+
+LATER = 120.0
+Change = Callable[[Upserts], None]
+
+
+def made_again(table: Upserts) -> None:
+    """Delete the table, and make one with its columns."""
+    shutil.rmtree(table.path)
+    DeltaTable.create(str(table.path), Schema.from_arrow(table.schema))
+
+
+def log_made_again(table: Upserts) -> None:
+    """Make a table over the files of the old one, in the same folder of the log."""
+    for file in (table.path / "_delta_log").iterdir():
+        file.unlink()
+    DeltaTable.create(str(table.path), Schema.from_arrow(table.schema), mode="overwrite")
+
+
+def put_back_and_cleaned(table: Upserts) -> None:
+    """Put an older version back, and clean the log down to its checkpoint: the next name seems free."""
+    found = DeltaTable(str(table.path))
+    found.restore(found.version() - 1)
+    found.create_checkpoint()
+    for entry in (table.path / "_delta_log").glob("*.json"):
+        entry.unlink()
+
+
+CHANGES: list[Change] = [made_again, log_made_again, put_back_and_cleaned]
+changed = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Upserts:
+    """Return a table with two batches."""
+    table = Upserts(tmp_path).made()
+    for batch in range(2):
+        table.publisher().publish(table.batch(batch, (batch, "a", batch)))
+    return table
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, module: Any, change: Callable[[], None]) -> None:
+    """Have a table changed at the moment of the first commit of a module."""
+    create, tries = module.create_entry, list[int]()
+
+    def overtaken(*asked: Any) -> bool:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            change()
+        return bool(create(*asked))
+
+    monkeypatch.setattr(module, "create_entry", overtaken)
+
+
+@pytest.mark.parametrize("change", [made_again, log_made_again], ids=lambda change: change.__name__)
+def test_an_append_does_not_follow_in_another_log(
+    change: Change, table: Upserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry had the number after the old version: the new table was unreadable, and the batch told as published."""
+    sink = Delta(table.path)
+    running = sink.open(sink.staging(table.path), None)
+    assert running.version(APP) == 1
+    changing(monkeypatch, publisher, lambda: change(table))
+    rows = table.rows((2, "a", 2))
+    file = Staged(**stage_table(rows, table.staging, "again.parquet"))
+    shutil.copy(table.staging / file.path, table.path / file.path)
+    with pytest.raises(SinkBehind):
+        running.publish(Publication(app=APP, batch=2, files=(file,), schema=table.schema))
+    assert (DeltaTable(str(table.path)).version(), table.shown()) == (0, [])
+
+
+@changed
+def test_a_merge_does_not_follow_in_another_log(
+    change: Change, table: Upserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge takes long, and what a table shows is asked anew."""
+    running = table.publisher()
+    assert running.version(APP) == 1
+    changing(monkeypatch, upsert_publisher, lambda: change(table))
+    cleaned = change is put_back_and_cleaned  # what the table notes is believed then
+    with nullcontext() if cleaned else pytest.raises(SinkBehind):
+        running.publish(table.batch(2, (2, "a", 2)))
+    assert table.shown() == ([(0, "a", 0), (2, "a", 2)] if cleaned else [])
+
+
+@changed
+def test_upkeep_does_not_follow_in_another_log(change: Change, table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the files to the next one."""
+    table.append((7, "a", 7))
+    changing(monkeypatch, compaction, lambda: change(table))
+    assert compaction.compact(table.path, now=2e9 + LATER) == (0, 0)
+    assert table.shown() == ([(0, "a", 0), (1, "a", 1)] if change is put_back_and_cleaned else [])
+
+
+def test_an_end_stands_while_its_entry_does(table: Upserts) -> None:
+    """Whoever commits after it; where its entry was cleaned, as long as nobody has folded the log since."""
+    folded = folded_in(table.path)
+    loaded = DeltaTable(str(table.path))
+    end = LogEnd.of(loaded, table.path, folded)
+    assert (end.stands(), end.is_newest()) == (True, True)
+    table.append((7, "a", 7))
+    assert (end.stands(), end.is_newest()) == (True, False)
+    assert not create_entry(end, end.version + 1, b"{}"), "the name is taken"
+    assert end.after() == LogEnd.of(DeltaTable(str(table.path)), table.path, folded)
+    (table.path / "_delta_log" / entry_name(end.version)).unlink()
+    cleaned = LogEnd.of(loaded, table.path, folded)
+    assert (end.stands(), cleaned.stands(), cleaned.is_newest()) == (False, True, False)
+    DeltaTable(str(table.path), version=0).create_checkpoint()
+    assert not cleaned.stands()
