@@ -28,8 +28,8 @@ from penstock.errors import (
     SourceNotFound,
 )
 from penstock.graph.argument_types import refuse_other_types
+from penstock.graph.nondeterministic import nondeterministic_call
 from penstock.graph.policies import BadRecord, OnEnd
-from penstock.graph.unsteady import unsteady_call
 from penstock.sources.base import (
     ERROR,
     RAW,
@@ -97,9 +97,9 @@ class FileReplay(Source):
         if Path(self.path).suffix not in _SUFFIXES:
             raise ConfigError(f"path {str(self.path)!r} is neither .parquet nor .csv")
         checked_speed(self.speed)
-        unsteady = unsteady_call(self.order_by)
-        if unsteady is not None:
-            raise ConfigError(f"order_by: {unsteady}")
+        problem = nondeterministic_call(self.order_by)
+        if problem is not None:
+            raise ConfigError(f"order_by: {problem}")
 
     def open(self, spark: Any) -> ReplayReader:
         """Sort the file once into a copy that the tasks map, and return the reader."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
+from penstock.graph.nondeterministic import clock_words, nondeterministic_call, read_clock
 from penstock.graph.source_location import SourceLocation
-from penstock.graph.unsteady import clock_words, read_clock, unsteady_call
 from penstock.operators.protocol import TIME
 from penstock.runtime.plan.job_plan import SEVERAL_BEHIND_STEP
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
@@ -271,11 +271,11 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
     `frame` is the frame that the expressions are selected into, by its last projection.
     """
     for expression in expressions:
-        unsteady = unsteady_call(expression)
-        if unsteady is None and clock_words(expression):
-            unsteady = read_clock(expression, _resolved(frame))
-        if unsteady is not None:
-            raise JobError(unsteady)
+        problem = nondeterministic_call(expression)
+        if problem is None and clock_words(expression):
+            problem = read_clock(expression, _resolved(frame))
+        if problem is not None:
+            raise JobError(problem)
         if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
             raise JobError(
                 f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "

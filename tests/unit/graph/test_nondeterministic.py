@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from penstock.graph.unsteady import clock_words, read_clock, unsteady_call
+from penstock.graph.nondeterministic import clock_words, nondeterministic_call, read_clock
 from penstock.runtime.plan.branch_frame import _resolved
 from penstock.testing.environment import session_of_tests
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 )
 def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) -> None:
     """DESIGN 3: one plan for all batches would draw once."""
-    assert "would give the same values in every batch" in str(unsteady_call(expression))
+    assert "would give the same values in every batch" in str(nondeterministic_call(expression))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) ->
 )
 def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
     """API: predicates and expressions are Spark SQL."""
-    assert unsteady_call(expression) is None
+    assert nondeterministic_call(expression) is None
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
 )
 def test_what_a_place_or_the_clock_gives_is_named(expression: str, found: str) -> None:
     """SEMANTICS 1.6: no result depends on tasks; 1.2: nor on when a batch runs."""
-    assert found in str(unsteady_call(expression))
+    assert found in str(nondeterministic_call(expression))
 
 
 @pytest.mark.parametrize("expression", ["unix_timestamp(t)", "now", "date '2020-01-01'", "a.rand", "timestamp(now)"])
 def test_what_a_row_gives_is_steady(expression: str) -> None:
     """SEMANTICS 1.2: a function of the row's own values, and columns of any name."""
-    assert unsteady_call(expression) is None
+    assert nondeterministic_call(expression) is None
     assert not clock_words(expression)
 
 
@@ -89,14 +89,14 @@ def test_every_function_of_spark_that_is_not_steady_is_named(rows: DataFrame) ->
             "CurrentTime",
         )
     ]
-    unsteady = set()
+    nondeterministic = set()
     for (name,) in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
         if name.isidentifier() and name != "case":
             info = catalog.lookupFunctionInfo(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
             if any(kind.isAssignableFrom(loader.loadClass(info.getClassName())) for kind in kinds):
-                unsteady.add(name)
-    assert {"rand", "uniform", "spark_partition_id", "input_file_name", "reflect", "now"} <= unsteady
-    assert {name for name in unsteady if unsteady_call(f"v + {name}()") is None} == set()
+                nondeterministic.add(name)
+    assert {"rand", "uniform", "spark_partition_id", "input_file_name", "reflect", "now"} <= nondeterministic
+    assert {name for name in nondeterministic if nondeterministic_call(f"v + {name}()") is None} == set()
 
 
 CLOCKS = ["current_timestamp", "t > CURRENT_DATE", "t > ' now '", "CAST('today' AS timestamp_ntz)", "'tomorrow'::date"]

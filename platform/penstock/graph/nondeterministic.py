@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clock_words", "read_clock", "unsteady_call"]
+__all__ = ["clock_words", "nondeterministic_call", "read_clock"]
 
 _WHY = {
     "would give the same values in every batch, because the plan is made once; derive the value from the row, as "
@@ -59,7 +59,7 @@ def _without_text(found: re.Match[str]) -> str:
     return f"'{today[1]}'" if today is not None else "''"
 
 
-def unsteady_call(expression: str) -> str | None:
+def nondeterministic_call(expression: str) -> str | None:
     """Return what is wrong with a function that an expression calls, None where it calls none of these."""
     code = _code(expression)
     call = _CALL.search(code)
