@@ -24,12 +24,16 @@ __all__ = [
     "hold_idle_log",
     "hold_log",
     "idle_log",
+    "is_of_command",
     "release_at_rest",
     "taking_over",
 ]
 
 FAILED = "failed"
 """The reason of the Release of a driver that ends with an error."""
+
+_COMMAND = "penstock "
+"""What the `code_version` begins with in the Takeover of a command, which runs no code of the job."""
 
 _ATTEMPTS = 100
 """Claims that one start may lose. Each was lost to a start that was as quick, so a hundred in a row are no chance."""
@@ -103,11 +107,28 @@ def idle_log(
 
 
 def release_at_rest(owned: OwnedLog, recovered: Recovered, reason: str) -> None:
-    """Leave the log as the driver before has left it: what was known of the sinks is known still."""
+    """Leave the log as the driver before has left it: what was known of the sinks is known still.
+
+    `reason` is that of a log that nobody had released. A job that has finished stays so, and one that failed as well.
+    """
     shown = dict(recovered.published)
+    reason = _left_before(owned) or reason
     compact(owned.log, owned)
     purge_at_rest(owned)
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=shown))
+
+
+def is_of_command(takeover: Takeover) -> bool:
+    """Return whether a command took the log over, to put something down in it: the job did not run."""
+    return takeover.code_version.startswith(_COMMAND)
+
+
+def _left_before(owned: OwnedLog) -> str | None:
+    """Return why the owner before has left the log, None where it died, or its last entry cannot be read."""
+    before = None
+    with suppress(CheckpointError):
+        before = owned.log.read(owned.takeover_slot - 1)
+    return before.reason if isinstance(before, Release) else None
 
 
 def anybody_may(_: View) -> None:

@@ -16,6 +16,9 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.config.settings import load_settings
+from penstock.runtime.driver.ownership import anybody_may
+from penstock.runtime.driver.savepoint import save_at_rest
+from penstock.runtime.driver.settings import Identity
 from penstock.runtime.inspect.job_status import JobState, kept_checkpoints, read_status
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.takeover_policy import holder_name
@@ -165,6 +168,26 @@ def test_the_record_of_another_driver_does_not_count(place):
     place.begin(holder_name(), "w2")
     status = place.status()
     assert (status.state, status.error, status.epoch) == (JobState.SILENT, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [("finished", JobState.FINISHED), ("stopped", JobState.STOPPED), ("failed", JobState.NEEDS_PERSON)],
+)
+def test_a_job_is_as_its_driver_left_it_whatever_commands_have_put_down_since(place, reason, state):
+    """SEMANTICS 10.2, 11.5: savepoints and held batches of a job that does not run make no end of another kind."""
+    place.begin()
+    place.batch(0)
+    said = {"code": "PEN-X", "what": "it broke"} if reason == "failed" else None
+    place.says(state=reason, exit_code=78, error=said, left={"orders": 7})
+    place.leave(reason)
+    before = place.status()
+    me = Identity(holder=holder_name(), code_version="penstock save")
+    for name in ("monday", "tuesday"):
+        save_at_rest(place.log, name, me, anybody_may)
+    after = place.status()
+    assert (before.state, before.error, before.left) == (state, said, {"orders": 7})
+    assert (after.state, after.error, after.left) == (state, said, {"orders": 7})
 
 
 def test_damage_in_the_log_needs_a_person_and_is_shown(place):

@@ -159,7 +159,7 @@ def test_where_no_driver_runs_the_command_owns_the_log_meanwhile(world, monkeypa
     assert decide_at_rest(world.work, 0, Decision.RELEASE, me, free, status).rows == {"out": 3}
     last = world.log.read(world.log.find_tail())
     assert isinstance(last, Release)
-    assert (last.reason, last.published) == ("release of held batch 0", {"out": 0})
+    assert (last.reason, last.published) == ("stopped", {"out": 0})
     assert status.newest().body == {"writer": "w1", "state": "stopped"}
 
 
