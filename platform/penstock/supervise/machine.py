@@ -45,8 +45,9 @@ class Life(Enum):
 class Exit:
     """How a driver ended, as far as it is known: `code` and `error` are None where it was killed or nobody saw.
 
-    `finished`: its sources have ended. `storage`: its checkpoint did not answer. `judged`: a gate stopped it, so that
-    another version of the code is no way out.
+    `finished`: its sources have ended. `storage`: its checkpoint did not answer. `judged`: a gate stopped it, or what
+    it was to begin from is not there, so that another version of the code is no way out. `unfit`: the state is not that
+    of its code, or of the options of its start.
     """
 
     code: int | None = None
@@ -54,6 +55,7 @@ class Exit:
     finished: bool = False
     storage: bool = False
     judged: bool = False
+    unfit: bool = False
 
     def __str__(self) -> str:
         """Return the action in words."""
@@ -249,7 +251,9 @@ def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream
     hopeless = ended.code == EXIT_PERSON
     if hopeless or len(failures) > settings.supervise.failures_per_hour:
         older = stream.stable
-        if older not in (None, stream.version) and not ended.judged:
+        # An older version would do without the options that the state refuses, and truncate sinks for it.
+        as_asked = ended.unfit and stream.options != (stream.options and stream.options.of_older_code)
+        if older not in (None, stream.version) and not (ended.judged or as_asked):
             why = f"version {stream.version} did not become healthy, so {older} runs again: {reason}"
             options = None if stream.options is None else stream.options.of_older_code
             back = stream.having(version=older, rolled_back=stream.version, options=options, failures=(), streak=0)

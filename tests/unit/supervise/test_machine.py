@@ -255,6 +255,18 @@ def test_a_gate_that_stopped_a_job_rolls_nothing_back() -> None:
     assert at(stream, gone(code=EXIT_PERSON, error="PEN-QLT-003", judged=True)).stream.phase is Phase.FAILED
 
 
+@pytest.mark.parametrize("options", [StartOptions(partitions=4), StartOptions(drop=("old",), truncate_sinks=True)])
+def test_a_start_whose_options_the_state_refuses_is_not_done_without_them(options: StartOptions) -> None:
+    """10.1: an older version would restore, and truncate sinks, without what was asked; without options it fits."""
+    asked = like(RUNNING, stable="old", start="batch=1", options=options)
+    refused = gone(code=EXIT_PERSON, error="PEN-CKP-015 x", unfit=True)
+    failed = at(asked, refused).stream
+    assert (failed.phase, failed.version, failed.options) == (Phase.FAILED, "new", options)
+    assert "PEN-CKP-015 x" in (failed.reason or "")
+    for plain in (None, StartOptions(truncate_sinks=True)):
+        assert at(like(asked, options=plain), refused).stream.rolled_back == "new"
+
+
 def test_a_fenced_driver_is_not_restarted_while_the_holder_lives() -> None:
     """The supervisor attaches to the holder, and takes over when it is gone; no failure is counted."""
     other = holder(handle={"host": "h", "pid": 9, "start": "2"}, generation=7)

@@ -25,13 +25,18 @@ from penstock.config.references import resolved
 from penstock.config.settings import Settings
 from penstock.config.values import is_local
 from penstock.errors import (
+    CannotRestore,
+    CheckpointPartial,
     CommitUnknown,
     EnvironmentUnfit,
+    FormerCheckpoint,
     GateStopped,
+    PartitionsChanged,
     PenstockError,
     SinkBusy,
     SinkUnavailable,
     SourceUnavailable,
+    StepsChanged,
     StorageFull,
     StorageUnavailable,
 )
@@ -58,6 +63,8 @@ _STORAGE = tuple(
     error.code
     for error in (StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy)
 )
+_JUDGED = tuple(error.code for error in (GateStopped, CannotRestore, CheckpointPartial, FormerCheckpoint))
+_UNFIT = tuple(error.code for error in (PartitionsChanged, StepsChanged))
 """Errors of a server that is away: they pause a stream and spend none of its failures."""
 _IN_COPY = re.compile(r"""[^\s()'":]*_versions/[0-9a-f]{12}/""")
 """The beginning of a path into one of the copies that `versions` makes."""
@@ -211,7 +218,8 @@ def read_exit(logs: Path, generation: int, code: int | None) -> Exit:
                 code=exit_code if isinstance(exit_code, int) else None,
                 error=_told(event),
                 storage=code_of_error in _STORAGE,
-                judged=code_of_error == GateStopped.code,
+                judged=code_of_error in _JUDGED,
+                unfit=code_of_error in _UNFIT,
             )
     if code is None or code < 0 or code > _SIGNALLED:  # spark-submit tells of a signal to its child as a shell does
         return Exit()
