@@ -186,6 +186,11 @@ class Stream(Record):
         return self.model_copy(update=changes)
 
     @property
+    def changed_at(self) -> int:
+        """Return when its phase began, or when a request came in it that is newer."""
+        return max(self.since, self.asked_at)
+
+    @property
     def wants_driver(self) -> bool:
         """Return whether a driver should run, now or after a pause."""
         return self.wish in (Wish.RUN, Wish.DRAIN) and not self.is_over

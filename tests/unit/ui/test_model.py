@@ -12,7 +12,8 @@ from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.runtime.inspect.watermark_report import Holder, PartitionMark, StepMark
 from penstock.runtime.inspect.watermark_report import Reading as Reading_
-from penstock.supervise.stream import Phase, Stream
+from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.stream import Phase, Stream, Wish
 from penstock.ui.model import Reading, Tone, Trouble, view_of
 
 NOW = 1_700_000_000_000_000
@@ -184,6 +185,15 @@ def test_the_history_leaves_out_records_that_changed_nothing_one_sees():
     streams = [Stream(since=n // 2, phase=Phase.BACKOFF, generation=n // 2, reason="x") for n in range(60)]
     changes = view(history=list(enumerate(streams))).changes
     assert [change.generation for change in changes] == list(range(29, 9, -1))
+
+
+def test_the_history_dates_a_request_by_when_it_came():
+    """A driver that is to stop runs on until its batch is done: RUNNING had begun long before (DESIGN 11)."""
+    runs = Stream(wish=Wish.RUN, phase=Phase.RUNNING, since=10, asked_at=5, generation=1)
+    stopping = fold(runs, Command(verb=Verb.STOP, id="s"), 70)[0]
+    stopped = stopping.having(phase=Phase.STOPPED, since=80, reason=None)
+    changes = view(history=list(enumerate([runs, stopping, stopped]))).changes
+    assert [change.changed_at for change in changes] == [80, 70, 10]
 
 
 def test_the_history_names_who_has_asked():
