@@ -125,10 +125,15 @@ class Renderer:
             broken = Broken(row.job, Trouble.of(why))
             return broken, Markup(template.render(row=broken, **facts))  # noqa: S704
 
-    def broken(self, request: Request, project: Project, broken: Broken, status: int = 503) -> Response:
-        """Return the page of a job that cannot be shown."""
+    def broken(
+        self, request: Request, project: Project, broken: Broken, status: int = 503, *, of_job: bool = False
+    ) -> Response:
+        """Return the page of what cannot be shown; with `of_job` that of its job can, and is linked."""
         job, why = broken.job, broken.trouble
-        return self.page(request, project, "trouble.html", status=status, here="trouble", title=job, trouble=why)
+        shown = job if of_job else None
+        return self.page(
+            request, project, "trouble.html", status=status, here="trouble", title=job, trouble=why, job=shown
+        )
 
     def trouble(self, request: Request, error: Exception) -> Response:
         """Return the page of what went wrong before there was anything to show."""

@@ -11,7 +11,7 @@ from penstock.supervise.commands import DAGS, Request
 from penstock.supervise.stream import Phase
 from penstock.ui.model import JobView, Unit
 
-__all__ = ["Ask", "HeldFacts", "ask_of", "possible"]
+__all__ = ["Ask", "HeldFacts", "ask_of", "possible", "why_not"]
 
 _DECIDES = (Request.RELEASE, Request.DISCARD)
 _SAYS = {
@@ -110,6 +110,30 @@ def ask_of(view: JobView, name: str, batch: str, held_facts: Callable[[int], Hel
     return Ask(request=request, batch=held[0], held=held_facts(held[0]), **facts)
 
 
+def why_not(view: JobView, name: str, batch: str) -> str:
+    """Return why a request cannot be asked now, in words; `ask_of` has returned None for it."""
+    request = next((candidate for candidate in Request if candidate.value == name), None)
+    if request is None:
+        return "There is no such request."
+    if request in _DECIDES:
+        number = (
+            f"Batch {int(batch):,}" if batch.isascii() and batch.isdecimal() and len(batch) < _LONG else "That batch"
+        )
+        return f"{number} is not held: somebody has decided on it, or no gate has held it."
+    return _LACKS[request].format(state=view.state)
+
+
+_LONG = 13
+"""Digits that no number of a batch has."""
+_NOTHING_RUNS = "The stream is {state}, so nothing runs that could end."
+_LACKS = {
+    Request.STOP: _NOTHING_RUNS,
+    Request.DRAIN: _NOTHING_RUNS,
+    Request.SUSPEND: _NOTHING_RUNS,
+    Request.RESUME: "The stream is {state}, and only a suspended one resumes. Start it, or restart it.",
+    Request.SAVE: "No batch is committed, so there is nothing to save.",
+    Request.REQUEUE: "No source of the job has quarantined rows.",
+}
 _FIELDS: dict[Request, tuple[str, list[str]]] = {
     Request.LIMITS: ("rows", ["--rows N --max-rate N --max-rate-per-partition N --pause"]),
     Request.SAVE: ("name", ["NAME"]),

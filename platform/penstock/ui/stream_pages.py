@@ -19,7 +19,7 @@ from penstock.ui.files import has_reports
 from penstock.ui.model import JobView, Tone, Trouble
 from penstock.ui.reading import NEWEST, Broken, Remembered, look, read_held, read_restart, read_streams, reports_of
 from penstock.ui.rendering import Renderer
-from penstock.ui.requests import ask_of, possible
+from penstock.ui.requests import ask_of, possible, why_not
 from penstock.ui.restarting import Wanted, plan_of, starts_of
 
 __all__ = ["REFRESH", "SHOWN", "Listing", "StreamPages", "listing_of"]
@@ -156,8 +156,8 @@ class StreamPages:
             return self._renderer.broken(request, project, view)
         wanted = ask_of(view, name, batch, partial(read_held, project, job))
         if wanted is None:
-            gone = Trouble(what="This stream does not allow this request now.", remedy=f"Look at {job} again.")
-            return self._renderer.broken(request, project, Broken(job, gone), status=404)
+            gone = Trouble(what=why_not(view, name, batch), remedy=f"Look at {job} again.")
+            return self._renderer.broken(request, project, Broken(job, gone), status=404, of_job=True)
         subject = job if wanted.batch is None else f"batch {wanted.batch:,} of {job}"
         title = f"{wanted.word} {subject}"
         return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=wanted)

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_samples import commit, offsets, own, restore_entry
 from project_samples import make_project
 from typer.testing import CliRunner
-from ui_site import NOW, Site
+from ui_site import NOW, Site, words_of
 
 from penstock.checkpoint.log.entries import SourceProgress, StagedFile
 from penstock.checkpoint.log.log import Log
@@ -129,13 +129,25 @@ def test_a_requeue_is_offered_where_a_source_has_quarantined_rows(site, tmp_path
     assert clean.get("/jobs/orders/ask/requeue").status_code == 404
 
 
+NOT_NOW = {
+    "stop": "The stream is STOPPED, so nothing runs that could end.",
+    "resume": "The stream is STOPPED, and only a suspended one resumes. Start it, or restart it.",
+    "nonsense": "There is no such request.", "RELEASE?batch=1": "There is no such request.",
+    "release?batch=0": "Batch 0 is not held: somebody has decided on it, or no gate has held it.",
+    "discard?batch=7777": "Batch 7,777 is not held", "release?batch=x": "That batch is not held",
+    "release?batch=²": "That batch is not held", f"release?batch={'9' * 9_999}": "That batch is not held",
+    "discard": "That batch is not held",
+}  # fmt: skip
+
+
 def test_what_cannot_be_asked_is_said(site):
     """A stream that has ended meanwhile, a batch that was decided on, a word that is no request."""
     site.stream(wish=Wish.STOP, phase=Phase.STOPPED, generation=1)
     records = HeldRecords(site.store(), "orders")
     records.carried_out(0, records.decide(0, Decision.DISCARD, {"totals": 5}, by="t"), by="t")
-    for path in ("stop", "resume", "nonsense", "release?batch=0", "release?batch=x", "discard?batch=77", "discard", "RELEASE?batch=1"):  # fmt: skip
+    for path, why in NOT_NOW.items():
         answer = site.get(f"/jobs/orders/ask/{path}", mounted="/penstock")
         assert answer.status_code == 404, path
-        assert "does not allow this request" in answer.text
+        assert why in words_of(answer.text), path
+        assert 'href="/jobs/orders">Back to orders</a>' in answer.text
     assert site.get("/jobs/orders/ask/release?batch=1").status_code == 200
