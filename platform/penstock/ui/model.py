@@ -81,6 +81,7 @@ _STATE_TONES = {
     JobState.SILENT: Tone.WAITS,
     JobState.ARRIVING: Tone.WAITS,
     JobState.DIED: Tone.BAD,
+    JobState.GONE: Tone.BAD,
     JobState.FAILED: Tone.BAD,
     JobState.NEEDS_PERSON: Tone.BAD,
 }
@@ -253,7 +254,9 @@ def view_of(reading: Reading) -> JobView:
     return JobView(
         reading=reading,
         state=stream.phase.value if of_stream else status.state.value,
-        tone=_TONES.get(stream.phase, Tone.WAITS) if of_stream else _STATE_TONES.get(status.state, Tone.QUIET),
+        tone=_TONES.get(stream.phase, Tone.WAITS)
+        if of_stream and status.state is not JobState.GONE
+        else _STATE_TONES.get(status.state, Tone.QUIET),
         newest=newest,
         rate=finite(rate) if runs else None,
         rows_left=total(status.left),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from checkpoint_samples import commit, offsets, own
+from checkpoint_samples import commit, offsets, own, restore_entry
 from hypothesis import given
 from hypothesis import strategies as st
 from project_samples import JOB, job_toml, make_project
@@ -17,7 +17,10 @@ from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.quality.held.decision_records import Decision, HeldRecords
+from penstock.runtime.process.heartbeat import DriverStatus, StatusRecords
+from penstock.runtime.process.project import find_project
 from penstock.supervise.stream import Phase, Wish
+from penstock.ui.reading import read_streams
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 GATE = {"check": "gate", "unit": NOW, "status": "passed", "rows": 3, "action": "publish", "results": []}
@@ -127,6 +130,38 @@ def test_what_was_held_long_ago_is_told_until_somebody_decides(site):
     records = HeldRecords(site.store(), "orders")
     records.carried_out(0, records.decide(0, Decision.DISCARD, {"totals": 5}, by="t"), by="t")
     assert "batch held" not in site.text("/")
+
+
+def test_what_a_restore_has_undone_long_ago_is_offered_for_no_release(site):
+    """10.1, 11.5: the driver's record tells of the restore as well, which is before what the page reads."""
+    site.batches(1, held={"totals": [FILE]})
+    log = Log(LocalStore(site.root / "checkpoints" / "orders"))
+    owned = own(log, writer="w2")
+    owned.append(restore_entry(owned, source="empty"))
+    status = DriverStatus({"writer": "w2", "holder": "h"}, site.clock)
+    status.on_takeover(recover(log), {})
+    for batch in range(1, 30):
+        owned.append(offsets(batch, owned.epoch, owned.writer))
+        owned.append(commit(batch, owned.epoch, owned.writer, time=NOW - SECOND))
+    StatusRecords(site.store(), "orders").put(status.body())
+    assert "batch held" not in site.text("/")
+    rows = read_streams(find_project(given=site.root), site.clock)
+    assert [(row.reading.status.held, row.reading.status.undone) for row in rows] == [((0,), (0,))]
+
+
+def test_a_job_whose_checkpoint_is_gone_is_in_trouble_though_its_stream_was_stopped(site):
+    """F19: it comes first, and its page says what a start would say."""
+    add_job(site, "other")
+    site.stream("other", phase=Phase.RUNNING, since=NOW, generation=1)
+    site.stream(phase=Phase.STOPPED, since=NOW, generation=1)
+    site.says(next_batch=7)
+    text = site.text("/")
+    assert text.index("orders ✖ STOPPED") < text.index("other ● RUNNING")
+    assert "✖ its checkpoint is gone" in text
+    assert "1 failed" in text
+    page = site.text("/jobs/orders")
+    assert "PEN-CKP-029" in page
+    assert "put its folder back" in page
 
 
 def test_the_last_verdict_outlives_batches_without_one(site):

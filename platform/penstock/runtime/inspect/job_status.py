@@ -16,12 +16,12 @@ from penstock.checkpoint.log.takeover import View, survey
 from penstock.checkpoint.roots import control_store, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.config.settings import Settings
-from penstock.errors import EXIT_RETRY, CheckpointCorrupt, StateMissing
+from penstock.errors import EXIT_RETRY, CheckpointCorrupt, PenstockError, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
 from penstock.runtime.driver.ownership import FAILED, is_of_command
 from penstock.runtime.inspect.watermark_report import StepMark, watermark_report
-from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.heartbeat import StatusRecords, batches_in, former_checkpoint
 from penstock.runtime.process.job_load import LoadReport, load_report
 from penstock.runtime.process.os_processes import pid_namespace, process_runs
 from penstock.runtime.process.takeover_policy import HolderName
@@ -116,6 +116,7 @@ class JobState(Enum):
     """The state of a job, as far as storage tells."""
 
     NEW = "never run"
+    GONE = "its checkpoint is gone"
     RUNNING = "running"
     SILENT = "silent: held by a driver that gives no sign of life"
     DIED = "stopped: its driver died without leaving"
@@ -266,7 +267,8 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     """
     log = job_log(settings.root / job)
     if log is None:
-        return JobStatus(job=job, state=JobState.NEW)
+        gone = former_checkpoint(settings.root / job)
+        return JobStatus(job=job, state=JobState.GONE if gone else JobState.NEW, error=_told(gone) if gone else None)
     control = control_store(settings.root, make=False)
     view = survey(log)
     if recovered is None:
@@ -281,9 +283,10 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
     last_error = record.get("error")
     error = last_error if isinstance(last_error, Mapping) else None
     if problem is not None:
-        error = {"code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
+        error = _told(problem)
     rulings = HeldRecords(control, job)
     held = {*waiting(rulings, recovered)} | _held_before(record, rulings, recovered)
+    undone = recovered.held.undone | (batches_in(record, "undone") - {*recovered.held})
     return JobStatus(
         job=job,
         state=JobState.NEEDS_PERSON
@@ -300,7 +303,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         next_batch=recovered.next_batch,
         pending=recovered.pending is not None,
         held=tuple(sorted(held)),
-        undone=tuple(sorted(held & recovered.held.undone)),
+        undone=tuple(sorted(held & undone)),
         moved_to=view.last.to if isinstance(view.last, Moved) else None,
         error=error,
         load=load_report(recovered.kept),
@@ -380,10 +383,12 @@ def _state(view: View, record: Mapping[str, Any], age: float | None, patience: f
 
 def _held_before(record: Mapping[str, Any], rulings: HeldRecords, recovered: Recovered) -> set[int]:
     """Return the undecided batches that the last driver knew of, and that stand before what was read of the log."""
-    held = record.get("held")
-    known = [batch for batch in held if isinstance(batch, int)] if isinstance(held, list) else []
-    decided = ((batch, rulings.ruling(batch)) for batch in known if batch < recovered.floor)
+    decided = ((batch, rulings.ruling(batch)) for batch in batches_in(record, "held") if batch < recovered.floor)
     return {batch for batch, ruling in decided if ruling is None or not ruling.done}
+
+
+def _told(error: PenstockError) -> dict[str, Any]:
+    return {"code": error.code, "what": error.what, "where": error.where, "remedy": error.remedy}
 
 
 def _missing(folder: CheckpointFolder, commit: Commit, is_there: Callable[[CheckpointFolder], bool]) -> str | None:

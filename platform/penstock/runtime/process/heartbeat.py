@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,14 @@ from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import HELD_BACK, Commit, Offsets
 from penstock.checkpoint.log.recovery import Recovered
+from penstock.checkpoint.roots import control_store
+from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
-from penstock.errors import EXIT_SOFTWARE, PenstockError
+from penstock.errors import EXIT_SOFTWARE, FormerCheckpoint, PenstockError, RootMissing
 from penstock.runtime.driver.stages import Hook
 from penstock.time.clock import Clock
 
-__all__ = ["EVERY", "DriverStatus", "Heartbeat", "StatusRecords"]
+__all__ = ["EVERY", "DriverStatus", "Heartbeat", "StatusRecords", "batches_in", "former_checkpoint"]
 
 log = structlog.get_logger()
 
@@ -65,6 +68,22 @@ class StatusRecords(Records):
         return record.seq
 
 
+def former_checkpoint(folder: CheckpointFolder) -> FormerCheckpoint | None:
+    """Return what is wrong with a job that has no log, and whose last driver knew of a batch; None for a new job."""
+    last = None
+    with suppress(RootMissing):
+        last = StatusRecords(control_store(folder.parent, make=False), folder.name).newest()
+    if last is None or not (last.body.get("last") or last.body.get("next_batch")):
+        return None
+    return FormerCheckpoint(f"{folder.name} has had a checkpoint in this root, and it is gone", where=str(folder))
+
+
+def batches_in(body: Mapping[str, Any], name: str) -> set[int]:
+    """Return the batches that a record lists; what makes no sense counts as not there (F77)."""
+    batches = body.get(name)
+    return {batch for batch in batches if isinstance(batch, int)} if isinstance(batches, list) else set()
+
+
 @dataclass
 class DriverStatus:
     """Listens to a driver and holds the content of its next record; read by the heartbeat's thread.
@@ -76,7 +95,8 @@ class DriverStatus:
     - `limits` are those of the newest batch, as its Offsets have them. `held_back` are the partitions that it left rows
       in, by source.
     - `judged` is the newest batch that a check has judged.
-    - `held` are batches that a gate has held, whatever was decided on them since.
+    - `held` are batches that a gate has held, whatever was decided on them since, and `undone` those of them that a
+      restore has rewound past.
     - `works` says that a batch was published, or that the driver has waited. A driver that computes its first batch has
       still to show that.
     - `proved` says that a batch was published, or that there was none to do. To wait for a tick proves nothing of the
@@ -107,11 +127,11 @@ class DriverStatus:
     def on_takeover(self, recovered: Recovered, left: dict[str, int | None]) -> None:
         """Note the epoch and the state of the job."""
         epoch = recovered.last_takeover.epoch if recovered.last_takeover is not None else None
-        held = [*recovered.held][-_HELD:]
+        held, undone = [*recovered.held][-_HELD:], sorted(recovered.held.undone)[-_HELD:]
         with self._lock:
             self._batches = deque([(self.clock.monotonic(), 0)])
         # Whatever it waited for before, it begins now.
-        self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held)
+        self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held, undone=undone)
 
     def on_admitted(self, offsets: Offsets) -> None:
         """Note the limits of a batch, the rate, which rule bound each source, and the partitions it left rows in."""
@@ -233,7 +253,7 @@ class Heartbeat:
             newest = self._records.newest()
         except (PenstockError, OSError):
             return {}
-        return {} if newest is None else {"held": newest.body.get("held", [])}
+        return {} if newest is None else {name: newest.body.get(name, []) for name in ("held", "undone")}
 
     def _put(self, more: Mapping[str, Any] | None = None) -> None:
         try:

@@ -33,7 +33,7 @@ from penstock.quality.suite import find_suites
 from penstock.runtime.process.choices import choose_rates, choose_schedule, choose_trigger
 from penstock.runtime.process.collector_pauses import ShortPauses
 from penstock.runtime.process.control import Orders, OrderWatch
-from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
+from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords, former_checkpoint
 from penstock.runtime.process.progress import ProgressView
 from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
@@ -330,11 +330,8 @@ def refuse_to_begin(folder: CheckpointFolder, graph: JobGraph, *, new_lineage: b
         refuse_part(folder.store(make=False))
     if new_lineage:
         return
-    last = None
-    with suppress(RootMissing):
-        last = StatusRecords(control_store(folder.parent, make=False), folder.name).newest()
-    if last is not None and (last.body.get("last") or last.body.get("next_batch")):
-        raise FormerCheckpoint(f"{folder.name} has had a checkpoint in this root, and it is gone", where=str(folder))
+    if (gone := former_checkpoint(folder)) is not None:
+        raise gone
     for node in graph.sinks:
         known = former_writer(Path(node.sink.path), node.name) if isinstance(node.sink, Delta) else None
         if known is not None:

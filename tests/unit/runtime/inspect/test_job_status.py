@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.config.settings import load_settings
+from penstock.errors import FormerCheckpoint
 from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.savepoint import save_at_rest
 from penstock.runtime.driver.settings import Identity
@@ -73,6 +75,17 @@ def test_a_job_that_never_ran_has_no_checkpoint_and_gets_none_by_being_looked_at
     assert place.status().state is JobState.NEW
     assert kept_checkpoints(place.settings, "orders") is None
     assert not (place.root / "orders").exists()
+
+
+def test_a_checkpoint_that_is_gone_is_no_job_that_never_ran(place):
+    """F19: the record of the last driver tells of a batch, and a start would be refused with the same code."""
+    place.begin()
+    place.says()
+    place.says(next_batch=1)
+    shutil.rmtree(place.root / "orders")
+    status = place.status()
+    assert (status.state, status.last, status.error["code"]) == (JobState.GONE, None, FormerCheckpoint.code)
+    assert status.to_json()["says"] == "its checkpoint is gone"
 
 
 def test_a_driver_that_beats_is_running(place):

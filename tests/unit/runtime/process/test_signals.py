@@ -7,12 +7,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from checkpoint_samples import commit
 
 from penstock.checkpoint.log.entries import SourceProgress
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import ComputeFailed, EngineGone, Fenced, GateStopped
 from penstock.runtime.driver.stages import Hook
@@ -324,14 +327,9 @@ def test_rows_left_are_counted_down():
     )
     progress = SourceProgress(position={"row": 5}, partitions={}, ended=False)
 
-    class Recovered:
-        commit = commit(0, sources={"s": progress})
-        held = ()
-        last_takeover = None
-        next_batch = 1
-
+    recovered = replace(recover(Log(MemoryStore())), commit=commit(0, sources={"s": progress}), next_batch=1)
     original = script.run
-    script.run = lambda: (script.listener.on_takeover(Recovered), original())[1]
+    script.run = lambda: (script.listener.on_takeover(recovered), original())[1]
     run(script)
     assert script.status["left"] == {"s": 0}
     assert script.told[0] == "took_over"
@@ -349,7 +347,7 @@ def test_the_lag_of_a_source_without_an_end_is_what_the_driver_saw_when_it_plann
         position=lambda after, ends: {},
         ended=lambda position: False,
     )
-    recovered = SimpleNamespace(commit=None, held=(), last_takeover=None, next_batch=0)
+    recovered = recover(Log(MemoryStore()))
     shown = []
 
     def points():
