@@ -1,6 +1,7 @@
 """Keep the rows of one receiver in a checkpoint's store, block by block, each durable before it is acknowledged.
 
     blocks/<receiver>/<epoch>/<number>       a block, or the seal that ends the epoch
+    blocks/<receiver>/<epoch>/opened         what the folder of an epoch begins with
 
 Each start of a receiver has an epoch of its own, to which one process writes. A start first seals the epoch before it:
 it creates a seal, exclusively, under the first number that is free there. So a writer of that epoch that is still
@@ -13,7 +14,10 @@ driver is in force. A driver that was fenced and does not know it yet can only e
 start seals again.
 
 Blocks are deleted from the beginning of the chain. Seals are never deleted: else a writer of long ago could
-create its next block in the hole of the seal.
+create its next block in the hole of the seal. So each epoch before the newest one has a file.
+
+The folder of an epoch is begun before the seal of the epoch before it. So where a reader comes past a seal and finds
+no folder, the folder was deleted, and maybe blocks with it.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from dataclasses import dataclass, field
 
 from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
 from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed, NotFound
-from penstock.receivers.blocks import Block, Place, Seal, block_file, parse, seal_file
+from penstock.receivers.blocks import Block, Place, Seal, block_file, epoch_file, parse, seal_file
 
 __all__ = [
     "BEGINNING",
@@ -58,6 +62,15 @@ class BlockLog:
         """Return the path of a place."""
         return f"{FOLDER}/{self.receiver}/{place.epoch:06}/{place.number:012}"
 
+    def open_epoch(self, epoch: int) -> None:
+        """Begin the folder of an epoch, unless it is there."""
+        path = self._opened(epoch)
+        if not self.store.exists(path):
+            create_or_read(self.store, path, epoch_file(self.receiver, epoch))
+
+    def _opened(self, epoch: int) -> str:
+        return f"{FOLDER}/{self.receiver}/{epoch:06}/opened"
+
     def look(self, place: Place) -> Block | Seal | None:
         """Return what is at a place; None where nothing is."""
         path = self.path(place)
@@ -86,6 +99,7 @@ class BlockLog:
             for _ in end:
                 pass
             self.refuse_hole(end.place)
+            self.open_epoch(end.place.epoch + 1)
             wanted = seal_file(self.receiver, end.place, writer=writer)
             # A block that came first is one more to pass; the seal of another starter is not ours to write after.
             if create_or_read(self.store, self.path(end.place), wanted) == wanted:
@@ -98,31 +112,51 @@ class BlockLog:
         return sorted(Place(int(name[1]), int(name[2])) for name in names if name is not None)
 
     def first(self) -> Place:
-        """Return where the chain begins now: the oldest block that is kept, whole or not, or the end where none is."""
-        listed = self.listed()
+        """Return where the chain begins now: the oldest block that is kept, whole or not, or the end where none is.
+
+        Where an epoch before that block has no file, not even its seal, it is where that epoch began.
+        """
+        listed, end = self.listed(), BEGINNING
         for place in listed:
+            if place.epoch > end.epoch:
+                break
             try:
                 is_block = isinstance(self.look(place), Block)
             except CheckpointCorrupt:
                 is_block = not ends_epoch(place, listed)
             if is_block:
                 return place
-        if not listed:
-            return BEGINNING
-        last = listed[-1]
-        return Place(last.epoch + 1, last.number)
+            end = Place(place.epoch + 1, place.number)
+        return end
 
     def refuse_hole(self, place: Place) -> None:
         """Raise BlocksGone where a place is no end of the chain, but the hole of what was deleted."""
         if self.look(place) is not None:
             return
-        beyond = [other for other in self.listed() if other > place]
+        listed = self.listed()
+        beyond = [other for other in listed if other > place]
+        if not beyond and self.is_deleted(place.epoch, listed):
+            raise BlocksGone(
+                f"the folder of epoch {place.epoch} of receiver {self.receiver} is gone, with the blocks from number "
+                f"{place.number:,} on that it had",
+                where=self.path(place),
+            )
         if beyond and self.look(place) is None:
             raise BlocksGone(
                 f"receiver {self.receiver} has blocks up to {beyond[-1].number:,}, and block {place.number:,} of epoch "
                 f"{place.epoch} is gone",
                 where=self.path(place),
             )
+
+    def is_deleted(self, epoch: int, listed: Sequence[Place]) -> bool:
+        """Return whether the folder of an epoch that no listed place follows was there, and is not."""
+        if epoch == BEGINNING.epoch or self.store.exists(self._opened(epoch)):
+            return False
+        before = [place for place in listed if place.epoch == epoch - 1]
+        if not before:
+            return True  # the seal of the epoch before it is never deleted
+        seal = self.look(before[-1])
+        return isinstance(seal, Seal) and seal.has_next
 
     def sweep(self, floor: Place) -> int:
         """Delete the blocks before a place, oldest first, and return how many went; the last of each epoch stays.

@@ -6,7 +6,8 @@ A block is a metadata file of a checkpoint (`checkpoint.storage.format`), a newl
     {"receiver":"orders-0","epoch":3,"number":17,"writer":"9f…","rows":1000,"length":52104,"sha256":"…"}
     <52104 bytes>
 
-`length` and `sha256` are those of the stream. A seal is a metadata file of kind `seal` alone.
+`length` and `sha256` are those of the stream. A seal is a metadata file of kind `seal` alone, and so is the file of
+kind `epoch` that the folder of an epoch begins with.
 """
 
 from __future__ import annotations
@@ -21,11 +22,24 @@ import pyarrow as pa
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.store import corrupt
 
-__all__ = ["MOST_BYTES", "Block", "Place", "Seal", "block_file", "encoded", "parse", "rows_in", "seal_file"]
+__all__ = [
+    "MOST_BYTES",
+    "Block",
+    "Place",
+    "Seal",
+    "block_file",
+    "encoded",
+    "epoch_file",
+    "parse",
+    "rows_in",
+    "seal_file",
+]
 
 MOST_BYTES = 64 * 2**20
 """Bytes of rows that one block may have: a quarter of what a store reads at once."""
-_BLOCK, _SEAL = "block", "seal"
+_BLOCK, _SEAL, _EPOCH = "block", "seal", "epoch"
+_OPENED = 2
+"""The version of a seal from which on the folder of the next epoch was begun before the seal."""
 _PLACE = {"receiver": str, "epoch": int, "number": int, "writer": str}
 _FIELDS: Mapping[str, Mapping[str, type]] = {
     _BLOCK: {**_PLACE, "rows": int, "length": int, "sha256": str},
@@ -60,9 +74,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The end of an epoch; `writer` is who sealed it."""
+    """The end of an epoch.
+
+    Attributes:
+        writer: Who sealed it.
+        has_next: The folder of the next epoch was there before the seal. Seals of version 1 do not say so.
+    """
 
     writer: str
+    has_next: bool = True
 
 
 def encoded(rows: pa.Table) -> bytes:
@@ -85,6 +105,11 @@ def seal_file(receiver: str, place: Place, *, writer: str) -> bytes:
     return fileformat.encode(_SEAL, _facts(receiver, place, writer))
 
 
+def epoch_file(receiver: str, epoch: int) -> bytes:
+    """Return the file that the folder of an epoch begins with; all writers write the same bytes."""
+    return fileformat.encode(_EPOCH, {"receiver": receiver, "epoch": epoch})
+
+
 def _facts(receiver: str, place: Place, writer: str) -> dict[str, Any]:
     return {"receiver": receiver, "epoch": place.epoch, "number": place.number, "writer": writer}
 
@@ -93,7 +118,7 @@ def parse(data: bytes, *, receiver: str, place: Place, path: str) -> Block | Sea
     """Return what a file says it is, without a look at the rows; raises CheckpointCorrupt and FormatTooNew."""
     kind, body, _ = _head(data, receiver, place, path)
     if kind == _SEAL:
-        return Seal(body["writer"])
+        return Seal(body["writer"], has_next=fileformat.read_header(data, path)["version"] >= _OPENED)
     return Block(body["writer"], body["rows"], len(data))
 
 

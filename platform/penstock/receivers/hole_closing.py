@@ -9,44 +9,75 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.checkpoint.storage.store import create_or_read
-from penstock.receivers.block_log import BlockLog, ends_epoch
+from penstock.receivers.block_log import BEGINNING, BlockLog, ends_epoch
 from penstock.receivers.blocks import Place, block_file, encoded, seal_file
 from penstock.receivers.inventory import Fault, inventory_of
 
-__all__ = ["close_holes"]
+__all__ = ["close_holes", "end_of", "lost_epoch"]
 
 _NOBODY = "0" * 32
 """The writer of what is put in the place of others."""
 
 
-def close_holes(log: BlockLog) -> int:
+def close_holes(log: BlockLog, known: Place = BEGINNING) -> int:
     """Close the holes of a receiver's chain, from its oldest block on, and return how many blocks are passed over.
 
     It reads every byte of the blocks, and deletes files that are damaged. Cut short, another call closes the others.
+    Where the first blocks are lost, those that were swept before count as well: nobody knows them apart.
+
+    Args:
+        log: The blocks.
+        known: A place that batches have read up to. Where the chain ends before it, its end is lost.
     """
     passed_over = 0
-    listed = log.listed()
-    for fault in inventory_of(log, log.first()).faults:
+    listed, first = log.listed(), log.first()
+    for fault in inventory_of(log, first).faults:
         place = fault.place
         match fault.fault:
             case Fault.MISSING:
-                passed_over += _close(log, place, next(other for other in listed if other > place))
+                after = next(other for other in listed if other > place)
+                passed_over += _close(log, place, after, fill=place != first)
             case Fault.DAMAGED:
                 log.store.delete(log.path(place))
                 after = Place(place.epoch + 1, place.number) if ends_epoch(place, listed) else place.next
                 passed_over += _close(log, place, after)
-    return passed_over
+    end = end_of(log)
+    return passed_over + (_close(log, end, known, fill=end != first) if known > end else 0)
 
 
-def _close(log: BlockLog, first: Place, after: Place) -> int:
-    """Fill the places before `after`, and return how many blocks they had: none where `after` has a lower number."""
+def lost_epoch(log: BlockLog) -> int | None:
+    """Begin the folder of the newest epoch again where it is gone, and return its number; None where it is there.
+
+    Nobody knows how many blocks it had.
+    """
+    epoch = end_of(log).epoch
+    if not log.is_deleted(epoch, log.listed()):
+        return None
+    log.open_epoch(epoch)
+    return epoch
+
+
+def end_of(log: BlockLog) -> Place:
+    """Return where the chain ends that begins with the oldest block."""
+    cursor = log.follow(log.first())
+    for _ in cursor:
+        pass
+    return cursor.place
+
+
+def _close(log: BlockLog, first: Place, after: Place, *, fill: bool = True) -> int:
+    """Fill the places before `after`, and return how many blocks they had: none where `after` has a lower number.
+
+    Before the first block there is nothing to `fill`: the seals are enough, as after a sweep.
+    """
     if after.number < first.number:
         return 0
-    for number in range(first.number, after.number):
+    for number in range(first.number, after.number if fill else first.number):
         place = Place(first.epoch, number)
         empty = block_file(log.receiver, place, writer=_NOBODY, rows=0, stream=encoded(pa.table({})))
         create_or_read(log.store, log.path(place), empty)
     for epoch in range(first.epoch, after.epoch):
+        log.open_epoch(epoch + 1)
         place = Place(epoch, after.number)
         create_or_read(log.store, log.path(place), seal_file(log.receiver, place, writer=_NOBODY))
     return after.number - first.number

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import CheckpointCorrupt, NotFound
 from penstock.receivers.block_log import FOLDER, BlockLog, ends_epoch, unneeded
 from penstock.receivers.blocks import Place, Seal, parse, rows_in
 
-__all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in", "receivers_in"]
+__all__ = ["BlockFault", "BlockInventory", "Fault", "inventory_of", "logs_in", "places_in", "receivers_in"]
 
 
 class Fault(Enum):
@@ -20,6 +21,7 @@ class Fault(Enum):
     MISSING = "is gone"
     DAMAGED = "is damaged"
     UNREACHED = "is reached by no reader"
+    FOLDER = "has lost the folder of its epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,15 @@ def receivers_in(store: CheckpointStore, source: str) -> set[str]:
     """Return the numbers, as text, of the receivers of a source that have blocks in a checkpoint."""
     names = (log.receiver.rpartition("-") for log in logs_in(store))
     return {number for of, _, number in names if of == source and number.isdecimal()}
+
+
+def places_in(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, Place]:
+    """Return the places of positions by source, by the names of block logs."""
+    return {
+        f"{source}-{number}": Place(int(epoch), int(block))
+        for source, position in positions.items()
+        for number, (epoch, block) in position.get("receivers", {}).items()
+    }
 
 
 def inventory_of(log: BlockLog, start: Place | None) -> BlockInventory:
@@ -100,6 +111,11 @@ def _walk(log: BlockLog, start: Place, listed: list[Place]) -> Iterator[tuple[Pl
         if data is None:
             beyond = [other for other in listed if other > place]
             if not beyond:
+                if log.is_deleted(place.epoch, listed):
+                    what = (
+                        f"the folder of epoch {place.epoch} of {log.receiver} is gone, with its newest blocks ({path})"
+                    )
+                    yield place, BlockFault(place, Fault.FOLDER, what)
                 return
             what = f"block {place.number:,} of epoch {place.epoch} of {log.receiver} is gone ({path})"
             yield place, BlockFault(place, Fault.MISSING, what)

@@ -16,15 +16,18 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.locate import root_of, store_at
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed, PenstockError, StorageUnavailable
-from penstock.receivers.block_log import BEGINNING, BlockLog, BlockWriter
+from penstock.receivers.block_log import BEGINNING, QUIET, BlockChain, BlockLog, BlockWriter
 from penstock.receivers.blocks import Place, encoded, rows_in
 from tools.hdfs_server import HdfsServer
 
 NAME = "orders-0"
+AT_THE_SEAL = 2
+"""The call by which a first start creates its seal: before it the folder of its epoch is begun."""
 
 
 def stream(row: int) -> bytes:
@@ -118,6 +121,8 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
     for name, number in steps:
         try:
             getattr(world, name)(*([number] if name in {"write", "sweep"} else []))
+        except BlocksGone:
+            raise  # nothing is gone here, whatever crashes
         except (Crash, PenstockError):
             continue
 
@@ -204,7 +209,7 @@ def test_a_seal_and_a_block_race_for_one_number() -> None:
     def rival(store: CheckpointStore, path: str, data: bytes) -> None:
         first.write(stream(1), 1)
 
-    new = started(FaultyStore(inner, Plan(Fault.DELAYED, at=1, rival=rival)))
+    new = started(FaultyStore(inner, Plan(Fault.DELAYED, at=AT_THE_SEAL, rival=rival)))
     assert new.place == Place(2, 1)
     assert kept(inner) == [1]
     with pytest.raises(EpochSealed):
@@ -219,7 +224,7 @@ def test_of_two_starters_at_once_each_has_an_epoch_of_its_own() -> None:
     def rival(store: CheckpointStore, path: str, data: bytes) -> None:
         others.append(started(inner))
 
-    mine = started(FaultyStore(inner, Plan(Fault.DELAYED, at=1, rival=rival)))
+    mine = started(FaultyStore(inner, Plan(Fault.DELAYED, at=AT_THE_SEAL, rival=rival)))
     (other,) = others
     assert mine.place.epoch > other.place.epoch
     mine.write(stream(1), 1)
@@ -231,7 +236,7 @@ def test_of_two_starters_at_once_each_has_an_epoch_of_its_own() -> None:
 @pytest.mark.fault("F23", "F47")
 def test_a_block_whose_answer_was_lost_is_written_once() -> None:
     """The caller writes the same rows again, and finds its own block."""
-    store = FaultyStore(MemoryStore(), Plan(Fault.AFTER, at=2))
+    store = FaultyStore(MemoryStore(), Plan(Fault.AFTER, at=AT_THE_SEAL + 1))
     writer = started(store)
     assert writer.write(stream(1), 1) == Place(1, 0)
     assert writer.write(stream(2), 1) == Place(1, 1)
@@ -349,6 +354,81 @@ def test_a_hole_is_named_and_never_taken_for_the_end() -> None:
     store.create(log.path(Place(1, 0)), gone)
     assert log.end_epochs(Place(1, 0)) == Place(2, 2)
     assert kept(store) == [0, 1]
+
+
+def twice_started() -> BlockLog:
+    """Return the blocks of a receiver: two of epoch 1, and two of epoch 2, of which none is swept."""
+    world = World(MemoryStore())
+    for _ in range(2):
+        world.start()
+        world.write(-1)
+        world.write(-1)
+    return BlockLog(world.store, NAME)
+
+
+def delete_epochs(log: BlockLog, *epochs: int) -> dict[str, bytes]:
+    """Delete the folders of epochs, and return the files that they had."""
+    folders = tuple(f"blocks/{NAME}/{epoch:06}/" for epoch in epochs)
+    gone = {path: log.store.read(path) for path in log.store.list(f"blocks/{NAME}") if path.startswith(folders)}
+    for path in gone:
+        log.store.delete(path)
+    return gone
+
+
+@pytest.mark.remedy("PEN-SRC-031")
+@pytest.mark.fault("F18", "F47")
+@pytest.mark.parametrize("epochs", [(2,), (1,), (0, 1), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("known", [None, Place(1, 0), Place(2, 2)], ids=str)
+def test_whole_epochs_that_are_gone_before_they_were_read_are_named(
+    epochs: tuple[int, ...], known: Place | None
+) -> None:
+    """Nothing in the chain followed the newest one, and a job without a position began after the oldest one.
+
+    With the files put back the chain is whole.
+    """
+    log = twice_started()
+    gone = delete_epochs(log, *epochs)
+    begin = log.first() if known is None else known
+    if known is None and epochs == (0, 1, 2):
+        assert begin == BEGINNING, "a receiver that never ran has no files either"
+    elif not {epoch for epoch in epochs if epoch >= begin.epoch}:
+        assert [place.number for place, _ in BlockChain.opened(log, begin).blocks] == [2, 3]
+    else:
+        with pytest.raises(BlocksGone, match="gone"):
+            BlockChain.opened(log, begin)
+        with pytest.raises(BlocksGone, match="gone"):
+            log.end_epochs(begin)
+    for path, data in gone.items():
+        log.store.create(path, data)
+    assert log.end_epochs(BEGINNING) == Place(3, 4)
+    assert kept(log.store) == [0, 1, 2, 3]
+
+
+@pytest.mark.fault("F18", "F47")
+def test_a_job_that_runs_names_an_epoch_that_is_gone() -> None:
+    """After as many looks that found nothing as with a block in the middle."""
+    log = twice_started()
+    chain = BlockChain.opened(log, Place(2, 2))
+    delete_epochs(log, 2)
+    for _ in range(QUIET - 1):
+        chain.grow()
+    with pytest.raises(BlocksGone, match="folder of epoch 2"):
+        chain.grow()
+
+
+def test_seals_of_an_older_version_do_not_say_that_an_epoch_was_begun() -> None:
+    """Which none was then, so its folder is missed by nobody; the next start begins one."""
+    log = twice_started()
+    delete_epochs(log, 2)
+    old = log.path(Place(1, 2))
+    log.store.delete(old)
+    facts = {"receiver": NAME, "epoch": 1, "number": 2, "writer": "w"}
+    log.store.create(old, fileformat.encode("seal", facts, version=1))
+    assert [place.number for place, _ in BlockChain.opened(log, BEGINNING).blocks] == [0, 1]
+    assert log.end_epochs(BEGINNING) == Place(3, 2)
+    delete_epochs(log, 3)
+    with pytest.raises(BlocksGone, match="folder of epoch 3"):
+        log.refuse_hole(Place(3, 2))
 
 
 def test_receivers_share_a_store_and_nothing_else() -> None:

@@ -12,7 +12,7 @@ from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import BlocksGone, CheckpointCorrupt, EpochSealed
 from penstock.receivers.block_log import BEGINNING, BlockChain, BlockLog, BlockWriter
 from penstock.receivers.blocks import Place, encoded
-from penstock.receivers.hole_closing import close_holes
+from penstock.receivers.hole_closing import close_holes, lost_epoch
 from penstock.receivers.inventory import inventory_of
 
 ROWS = encoded(pa.table({"k": [1]}))
@@ -103,6 +103,38 @@ def test_blocks_that_a_sweep_took_are_no_hole() -> None:
     assert chain(log) == [(5, 1), (6, 1)]
 
 
+@pytest.mark.fault("F18", "F47")
+@pytest.mark.parametrize(
+    ("epochs", "known", "passed_over", "again", "numbers"),
+    [
+        ((1,), BEGINNING, 4, None, [4, 5, 6, 7, 8]),
+        ((0, 1), BEGINNING, 4, None, [4, 5, 6, 7, 8]),
+        ((3,), BEGINNING, 0, 3, [0, 1, 2, 3, 4, 5, 6]),
+        ((3,), Place(3, 8), 1, 3, [0, 1, 2, 3, 4, 5, 6]),
+        ((2, 3), Place(3, 8), 4, None, [0, 1, 2, 3]),
+        ((0, 1, 2, 3), Place(3, 8), 8, None, []),
+    ],
+    ids=["oldest", "two oldest", "newest", "newest that was read", "two newest that were read", "all that was read"],
+)
+def test_whole_epochs_that_are_lost_are_passed_over(
+    epochs: tuple[int, ...], known: Place, passed_over: int, again: int | None, numbers: list[int]
+) -> None:
+    """Of the first and the last ones as well; no number is given twice, and the next start continues after them."""
+    log = filled([4, 3, 2])
+    for path in log.store.list("blocks/orders-0"):
+        if int(path.split("/")[2]) in epochs:
+            log.store.delete(path)
+    assert close_holes(log, known) == passed_over
+    assert lost_epoch(log) == again
+    assert (close_holes(log, known), lost_epoch(log)) == (0, None)
+    assert [number for number, rows in chain(log) if rows] == numbers
+    writer = BlockWriter(log, log.end_epochs(log.first()))
+    assert writer.place.number == max(9 if 3 not in epochs else 7, known.number)
+    writer.write(ROWS, 1)
+    assert chain(log)[-1] == (writer.place.number - 1, 1)
+    assert inventory_of(log, None).faults == []
+
+
 @settings(max_examples=examples(20), deadline=None)
 @given(
     blocks=st.lists(st.integers(0, 3), min_size=1, max_size=4),
@@ -116,10 +148,12 @@ def test_whatever_is_lost_each_whole_block_is_read(blocks: list[int], harm: list
     for place, how in harmed:
         if how != "whole":
             damage(log, place, how)
+    first = log.first()
     passed_over = close_holes(log)
     read = chain(log)
+    lost_first = read[0][0] - first.number  # whole epochs before any that has a block
     whole = [place.number for place, how in harmed if how == "whole" and place not in seals]
     assert [number for number, rows in read if rows] == [*whole, newest[0].number]
-    assert sum(not rows for _, rows in read) == passed_over
+    assert sum(not rows for _, rows in read) + lost_first == passed_over
     assert [number for number, _ in read] == [*range(read[0][0], newest[0].number + 1)]
     assert close_holes(log) == 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.receivers.block_log import BlockLog
 from penstock.receivers.blocks import Place
-from penstock.receivers.inventory import BlockFault, Fault, inventory_of, logs_in
+from penstock.receivers.inventory import BlockFault, Fault, inventory_of, logs_in, places_in
 
 __all__ = ["VerifiedBlocks", "verify_blocks"]
 
@@ -46,7 +45,9 @@ def verify_blocks(store: CheckpointStore, recovered: Recovered, *, again: Callab
     """
     blocks = size = unneeded = 0
     problems: list[tuple[str, str]] = []
-    for receiver in logs_in(store):
+    names = {receiver.receiver for receiver in logs_in(store)}
+    known = {} if recovered.commit is None else _places(recovered.commit)
+    for receiver in (BlockLog(store, name) for name in sorted(names | known.keys())):
         inventory = inventory_of(receiver, _Needs.of(recovered, receiver).start)
         blocks, size = blocks + inventory.blocks, size + inventory.size
         unneeded += inventory.unneeded
@@ -69,8 +70,8 @@ class _Needs:
     @classmethod
     def of(cls, recovered: Recovered, receiver: BlockLog) -> _Needs:
         commits = [*recovered.kept, *recovered.saves.readable().values()]
-        kept = sorted({commit.batch: _place(commit, receiver) for commit in commits}.items())
-        return cls(None if recovered.commit is None else _place(recovered.commit, receiver), tuple(kept))
+        kept = sorted({commit.batch: _places(commit).get(receiver.receiver) for commit in commits}.items())
+        return cls(None if recovered.commit is None else _places(recovered.commit).get(receiver.receiver), tuple(kept))
 
     @property
     def start(self) -> Place | None:
@@ -91,12 +92,8 @@ class _Needs:
         return f"{_listed(batches)} cannot be restored; the job continues"
 
 
-def _place(commit: Commit, receiver: BlockLog) -> Place | None:
-    source, _, index = receiver.receiver.rpartition("-")
-    progress = commit.sources.get(source)
-    position: Any = {} if progress is None else progress.position
-    at = position.get("receivers", {}).get(index)
-    return None if at is None else Place(int(at[0]), int(at[1]))
+def _places(commit: Commit) -> dict[str, Place]:
+    return places_in({source: progress.position for source, progress in commit.sources.items()})
 
 
 def _listed(batches: Sequence[str]) -> str:

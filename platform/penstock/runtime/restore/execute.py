@@ -14,8 +14,10 @@ from penstock.checkpoint.log.recovery import Damage, Recovered, recover, takeove
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.errors import Fenced, LogGap
-from penstock.receivers.hole_closing import close_holes
-from penstock.receivers.inventory import logs_in
+from penstock.receivers.block_log import BEGINNING, BlockLog
+from penstock.receivers.blocks import Place as BlockPlace
+from penstock.receivers.hole_closing import close_holes, lost_epoch
+from penstock.receivers.inventory import logs_in, places_in
 from penstock.runtime.driver.loop import Driver
 from penstock.runtime.driver.sink_recovery import refuse_missing, refuse_unpublished
 from penstock.runtime.driver.stages import Hook
@@ -85,7 +87,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         truncate=truncate,
     )
     if commit is None:
-        _close_holes_of_receivers(driver.log.store)
+        _close_holes_of_receivers(driver.log.store, recovered)
     yield Hook("Restore", "before", entry.batch)
     owned.append(entry)
     # It makes up for what sinks have lost, which nobody is to miss from here on.
@@ -116,11 +118,18 @@ def _close_gaps(entries: Log, start: RestoreTarget, folder: CheckpointFolder, wr
         entries.append_at(slot, Void(epoch=1, writer=writer, slot=slot, reason=reason, batch=used))
 
 
-def _close_holes_of_receivers(store: CheckpointStore) -> None:
+def _close_holes_of_receivers(store: CheckpointStore, recovered: Recovered) -> None:
     """Pass over blocks that are lost, because a job that begins with nothing reads all blocks that are there."""
-    for receiver in logs_in(store):
-        if blocks := close_holes(receiver):
-            log.warning("receiver.blocks_passed_over", receiver=receiver.receiver, blocks=blocks)
+    reached: dict[str, BlockPlace] = {}
+    for commit in (*recovered.kept, *([] if recovered.commit is None else [recovered.commit])):
+        for name, place in places_in({of: progress.position for of, progress in commit.sources.items()}).items():
+            reached[name] = max(place, reached.get(name, BEGINNING))
+    for name in sorted({receiver.receiver for receiver in logs_in(store)} | reached.keys()):
+        receiver = BlockLog(store, name)
+        if blocks := close_holes(receiver, reached.get(name, BEGINNING)):
+            log.warning("receiver.blocks_passed_over", receiver=name, blocks=blocks)
+        if (epoch := lost_epoch(receiver)) is not None:
+            log.warning("receiver.epoch_passed_over", receiver=name, epoch=epoch)
 
 
 def _refuse_gaps(recovered: Recovered) -> None:

@@ -26,6 +26,9 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore, corrupt
 from penstock.errors import CannotCopy, StateMissing
 from penstock.graph.names import is_name
+from penstock.receivers.block_log import BlockLog
+from penstock.receivers.hole_closing import close_holes
+from penstock.receivers.inventory import places_in
 from penstock.runtime.driver.ownership import hold_log
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.table_versions import FILES, file_name
@@ -118,6 +121,9 @@ def _begin_log(made_in: CheckpointFolder, export: Export, identity: Identity, *,
     """Write metadata and a log that begins with what was exported, and that nobody holds."""
     store = made_in.store()
     metadata = open_or_create(store, now=now, parent=export.uuid)
+    positions = {source: progress.position for source, progress in export.commit.sources.items()}
+    for receiver, reached in places_in(positions).items():  # an export has no blocks: theirs begin where they ended
+        close_holes(BlockLog(store, receiver), reached)
     log = Log(store)
     owned = hold_log(log, lambda view: identity.takeover(view, export.partitions, {}))
     place = Place(slot=owned.takeover_slot, takeover=owned.takeover_slot)

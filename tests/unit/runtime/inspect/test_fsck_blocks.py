@@ -88,3 +88,15 @@ def test_a_block_that_no_reader_reaches_is_named(log: BlockLog) -> None:
     log.store.create(log.path(Place(1, 6)), log.store.read(log.path(Place(1, 0))))
     ((_, meaning),) = verified(log, KEPT).problems
     assert meaning.startswith("no batch reads its rows")
+
+
+@pytest.mark.fault("F18", "F47")
+@pytest.mark.parametrize("epochs", [["000002"], ["000000", "000001", "000002"]], ids=["the newest", "all"])
+def test_folders_that_are_gone_are_named(log: BlockLog, epochs: list[str]) -> None:
+    """Also those of a receiver that has no file left, which only a position knows."""
+    for path in log.store.list("blocks"):
+        if path.split("/")[2] in epochs:
+            log.store.delete(path)
+    *_, (what, meaning) = verified(log, recovered(commit(9, (2, 5)))).problems
+    assert what.startswith("the folder of epoch 2 of s-0 is gone")
+    assert meaning.startswith("the job stops before the rows of this block")
