@@ -37,3 +37,13 @@ class ReceiversTakeAllCores(SourceError, ValueError):
         "[spark.conf], or use fewer receivers."
     )
     exit_code = EXIT_RETRY
+
+
+class CannotListen(SourceError, OSError):
+    """A receiver cannot have the address that senders are to reach it by."""
+
+    code = "PEN-SRC-040"
+    remedy = (
+        "End the process that has the port, or give the source another host= or port=. The receiver is started again "
+        "until it can listen."
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, RowsTooLarge
+from penstock.errors import CannotListen, PenstockError, RowsTooLarge
 from penstock.receivers.receiver import Receiver
 
 __all__ = ["ERRORS", "BadBody", "Decode", "HttpPush"]
@@ -55,8 +55,12 @@ class HttpPush(Receiver):
     server: ThreadingHTTPServer | None = field(default=None, repr=False)
 
     def on_start(self) -> None:
-        """Serve until the receiver has to end."""
-        self.server = _Server((self.host, self.port), _Handler, self)
+        """Serve until the receiver has to end; raises CannotListen."""
+        try:
+            self.server = _Server((self.host, self.port), _Handler, self)
+        except OSError as why:
+            problem = f"no receiver can listen on {self.host}:{self.port}: {why.strerror}"
+            raise CannotListen(problem) from why
         self.report_address(f"{self.host}:{self.server.server_port}")
         self.server.serve_forever(poll_interval=0.2)
 

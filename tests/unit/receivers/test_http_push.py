@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pushing import until
 
-from penstock.errors import EpochSealed
+from penstock.errors import CannotListen, EpochSealed
 from penstock.receivers.http_push import ERRORS, BadBody, HttpPush
 
 TOKEN = "sixteen letters."  # noqa: S105 - of this test
@@ -195,3 +196,23 @@ def test_a_receiver_that_ends_takes_no_more(client: Client) -> None:
     """While requests that wait are answered."""
     client.receiver.stopping.set()
     assert client.post()[0] == 503
+
+
+@pytest.mark.remedy("PEN-SRC-040")
+def test_an_address_that_cannot_be_had_is_named_until_it_can(disk: Disk) -> None:
+    """It was a number of the system's; the supervisor shows the error in status, and starts the receiver again."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        receiver = HttpPush(host="127.0.0.1", port=port, token=TOKEN, most=100, at_once=2, decode=decode)
+        receiver.connect(disk, index=0, receivers=1)
+        with pytest.raises(CannotListen, match=f"no receiver can listen on 127.0.0.1:{port}: Address already in use"):
+            receiver.on_start()
+        elsewhere = HttpPush(host="192.0.2.1", port=0, token=TOKEN, most=100, at_once=2, decode=decode)
+        with pytest.raises(CannotListen, match="192.0.2.1:0"):
+            elsewhere.on_start()
+    thread = threading.Thread(target=receiver.on_start, daemon=True)
+    thread.start()
+    until(lambda: receiver.server)
+    assert Client(receiver).post()[0] == 200
+    receiver.on_stop()
+    thread.join(30)
