@@ -18,6 +18,8 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.graph.policies import OnGap
+from penstock.rates.limits import Limits
+from penstock.runtime.driver.admission import Pace, admit
 from penstock.sources import Kafka, Start
 from penstock.sources.backlog import ReadLimit
 from penstock.sources.formats import Text
@@ -54,6 +56,50 @@ class TestKafka(SourceContract):
             self.written += rows
 
         return more
+
+
+# --- batch after batch -----------------------------------------------------------------------
+
+
+def sizes_of(kafka: Any, topic: str, after: Any, limits: Limits, pace: Pace) -> tuple[dict[int, int], Any]:
+    """Plan a batch as a driver does that has just started, read it, and return its rows by partition, and its end."""
+    reader = reader_of(kafka, topic)
+    ends = admit({"orders": reader.backlog(after)}, limits, pace).ends["orders"]
+    end = reader.position(after, ends)
+    span = reader.span(after, end)
+    known = {} if after is None else after["topics"][topic]["offsets"]
+    ranges = {partition: (first, last) for _, partition, first, last in span["ranges"]}
+    assert {p: first for p, (first, _) in ranges.items()} == {p: known.get(str(p), 0) for p in ranges}
+    wanted = [1_000 * p + k for p, (first, last) in ranges.items() for k in range(first, last)]
+    assert read(reader, span)["k"].to_pylist() == wanted
+    return {p: last - first for p, (first, last) in ranges.items()}, end
+
+
+def test_ranges_follow_each_other_and_rates_hold_for_each_partition(kafka: Any, topic: str) -> None:
+    """SEMANTICS 8.2, 8.3, 9.2: through a restart before each batch, which knows the position alone.
+
+    A rate gives a partition its rows of the interval, no more and no less; the first batch has a cap of its own; a batch
+    without rows moves nothing; a partition that is added begins at 0.
+    """
+    kafka.create(topic, 3)
+    for partition, rows in enumerate((250, 90, 0)):
+        kafka.produce(topic, numbers(*range(1_000 * partition, 1_000 * partition + rows)), partition)
+    first = Pace(seconds=2, elapsed=2, first_batch=10, sources=frozenset({"orders"}))
+    sizes, after = sizes_of(kafka, topic, None, Limits(), first)
+    assert sizes == {0: 20, 1: 20, 2: 0}
+    limits, pace = Limits(max_rate_per_partition=50), Pace(seconds=2, elapsed=2)
+    for wanted in ({0: 100, 1: 70, 2: 0}, {0: 100, 1: 0, 2: 0}, {0: 30, 1: 0, 2: 0}):
+        sizes, after = sizes_of(kafka, topic, after, limits, pace)
+        assert sizes == wanted
+    sizes, unmoved = sizes_of(kafka, topic, after, limits, pace)
+    assert (sizes, unmoved) == ({0: 0, 1: 0, 2: 0}, after)
+    kafka.admin.create_partitions([NewPartitions(topic, 4)])[topic].result()
+    until(lambda: f"{topic}-3" in reader_of(kafka, topic).backlog(after), "the new partition")
+    for partition, rows in ((2, 5), (3, 120)):
+        kafka.produce(topic, numbers(*range(1_000 * partition, 1_000 * partition + rows)), partition)
+    for wanted in ({0: 0, 1: 0, 2: 5, 3: 100}, {0: 0, 1: 0, 2: 0, 3: 20}):
+        sizes, after = sizes_of(kafka, topic, after, limits, pace)
+        assert sizes == wanted
 
 
 # --- what goes wrong -------------------------------------------------------------------------
