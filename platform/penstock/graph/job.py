@@ -37,6 +37,7 @@ from penstock.graph.partitions import checked_partitions
 from penstock.graph.policies import MaxRate, OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
 from penstock.graph.source_location import job_error
+from penstock.graph.stateful import Unfinished
 from penstock.graph.steps import StepNode
 from penstock.graph.unknown_methods import METHODS_OF_STREAMS
 
@@ -61,7 +62,7 @@ class Job:
         self.partitions = None if partitions is None else checked_partitions(partitions)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
-        self.unfinished: list[Callable[[], None]] = []
+        self.unfinished: list[Unfinished] = []
         self._filters = 0
         self._checkpoints: Schedule | None = None
         self._rates: dict[str, MaxRate] = {}
@@ -162,8 +163,8 @@ class Job:
 
     def graph(self) -> JobGraph:
         """Return the finished graph, or say what is missing in it."""
-        for refuse_unused in self.unfinished:
-            refuse_unused()
+        for windows in self.unfinished:
+            windows.refuse_unused()
         nodes = tuple(self._nodes)
         return checked_graph(
             self.name,

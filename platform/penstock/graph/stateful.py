@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.graph.names import checked_name
@@ -12,15 +11,24 @@ from penstock.graph.partitions import checked_partitions, default_partitions
 from penstock.graph.source_location import job_error
 from penstock.graph.steps import StepNode, StepSpec
 
-__all__ = ["StepMethods", "Stream", "StreamMethods"]
+__all__ = ["StepMethods", "Stream", "StreamMethods", "Unfinished"]
+
+
+class Unfinished(Protocol):
+    """The result of a method of which the job has to make something."""
+
+    def is_replaced_by(self, name: str) -> bool:
+        """Return whether the result of the same method, under this name, takes its place."""
+
+    def refuse_unused(self) -> None:
+        """Raise JobError where nothing was made of it."""
 
 
 class Registry(Protocol):
     """The job, as far as steps with state ask and tell it."""
 
     partitions: int | None
-    unfinished: list[Callable[[], None]]
-    """What raises JobError where nothing was made of the result of a method."""
+    unfinished: list[Unfinished]
 
 
 class Rows(Protocol):

@@ -31,7 +31,9 @@ class Windowed(NamedMethods, ABC, Generic[Stream, Spec]):
     hint: ClassVar[str]
     """A call that computes something of them, as text."""
     advice = METHODS_OF_WINDOWS
-    _internal = frozenset({"advice", "checked", "hint", "mark_used", "refuse_unused", "steps", "takes"})
+    _internal = frozenset(
+        {"advice", "checked", "hint", "is_replaced_by", "mark_used", "refuse_unused", "steps", "takes"}
+    )
 
     def __init__(self, rows: StepMethods[Stream], name: str, spec: Spec, partitions: int | None) -> None:
         self._rows = rows
@@ -40,6 +42,7 @@ class Windowed(NamedMethods, ABC, Generic[Stream, Spec]):
         self._partitions = rows._partitions(self._name, partitions, keyed=bool(rows._keys))
         self._site = user_site()
         self._used = False
+        self._asked_in_vain = False
 
     @abstractmethod
     def checked(self) -> Self:
@@ -67,7 +70,7 @@ class Windowed(NamedMethods, ABC, Generic[Stream, Spec]):
         return checked
 
     def _subject(self) -> str:
-        self.mark_used()  # it is refused at once, and the window may be written again
+        self._asked_in_vain = True
         return f"window {self._name!r}"
 
     @property
@@ -79,6 +82,10 @@ class Windowed(NamedMethods, ABC, Generic[Stream, Spec]):
         """Return the output of a step that makes these windows."""
         self.mark_used()
         return self._rows._step(self._name, spec, self._partitions)
+
+    def is_replaced_by(self, name: str) -> bool:
+        """Return whether a window of this name is these ones, written again after a method that they do not have."""
+        return self._asked_in_vain and not self._used and name == self._name
 
     def refuse_unused(self) -> None:
         """Raise JobError where nothing is computed."""
@@ -101,5 +108,7 @@ class WindowMethods(StepMethods[Stream]):
         if kind is None:
             raise job_error(f"window {name!r} needs a window such as Tumbling(seconds(10)), not {spec!r}")
         windows = kind(self, name, spec, partitions).checked()
-        self._stream._job.unfinished.append(windows.refuse_unused)  # not of windows that are refused already
+        unfinished = self._stream._job.unfinished
+        unfinished[:] = [former for former in unfinished if not former.is_replaced_by(name)]
+        unfinished.append(windows)  # not windows that are refused already
         return windows

@@ -27,6 +27,17 @@ def test_windows_that_nobody_uses_are_refused_at_the_line_that_makes_them():
         job.graph()
 
 
+def test_a_question_for_a_method_uses_no_windows():
+    """`hasattr` computes nothing. The job may write the windows again, with a method that there is."""
+    job = Job("j", partitions=1)
+    rows = rows_of(job)
+    assert not hasattr(rows.window("w", Tumbling(seconds(1)).drop_late()), "count")
+    with pytest.raises(JobError, match=r"window 'w' computes nothing"):
+        job.graph()
+    rows.window("w", Tumbling(seconds(1)).drop_late()).aggregate(n=agg.count()).write("out", MemorySink())
+    assert [step.name for step in job.graph().steps] == ["w"]
+
+
 def test_windows_that_were_refused_are_not_unfinished():
     """The job may go on with others, under the same name."""
     job = Job("j", partitions=1)
