@@ -14,13 +14,26 @@ from collections.abc import Iterable, Iterator
 
 from penstock.errors import RetractionsLost, RevisionsMisread
 from penstock.graph.durations import Duration
-from penstock.graph.nodes import CheckNode, FilterNode, Node, SelectNode, SinkNode, UnionNode, WithColumnsNode
+from penstock.graph.join_arguments import JoinKind
+from penstock.graph.join_static import StaticJoinNode
+from penstock.graph.map_batches import MapBatchesNode
+from penstock.graph.nodes import (
+    CheckNode,
+    FilterNode,
+    Node,
+    SelectNode,
+    SideNode,
+    SinkNode,
+    UnionNode,
+    WithColumnsNode,
+)
 from penstock.graph.policies import Accumulation
 from penstock.graph.steps import StepNode
 from penstock.graph.windows import PANE, REVISION
 
 _ALIAS = re.compile(r"(?P<of>.*[\s)`])(?:as\s*)?`?(?P<name>\w+)`?", re.IGNORECASE | re.DOTALL)
 _WORD = re.compile(r"\w+")
+_DROPPED = "where it drops a revision the one before stays the newest"
 
 __all__ = [
     "deletes_retracted",
@@ -92,23 +105,38 @@ def use_of_revisions(node: Node) -> str | None:
     """Return in words what a node makes of the revisions that it reads, for `explain`; None where it reads none."""
     revising = next(revising_above(node), None)
     panes = None if revising is None else revising.spec.revises
-    if panes is None:
+    if panes is None or isinstance(node, SideNode):
         return None
-    if isinstance(node, StepNode):
-        return node.spec.of_revisions(node, panes)
-    if isinstance(node, FilterNode) and panes is Accumulation.ACCUMULATING:
-        return "where it drops a revision the one before stays the newest"
-    if isinstance(node, CheckNode):
-        return "revisions are judged with the rows of their window in the same batch"
-    if isinstance(node, SinkNode):
-        keys = _keys(node)
-        if not keys:
-            return f"revisions are rows of their own, with the highest {REVISION} the newest"
-        if REVISION in keys:
-            return "revisions are rows of their own"
-        deletes = "; a row that is taken back is deleted" if revising is not None and _replaces(node, revising) else ""
-        return f"the newest revision of a key replaces others{deletes}"
-    return None
+    match node:
+        case StepNode():
+            return node.spec.of_revisions(node, panes)
+        case CheckNode():
+            return "revisions are judged with the rows of their window in the same batch"
+        case SinkNode():
+            return _kept(node, revising)
+        case MapBatchesNode():
+            return "the function gets revisions as rows of their own"
+        case StaticJoinNode():
+            return _joined(node, panes)
+        case FilterNode() if panes is Accumulation.ACCUMULATING:
+            return f"revisions are rows of their own, and {_DROPPED}"
+    return "revisions are rows of their own"
+
+
+def _kept(node: SinkNode, revising: StepNode | None) -> str:
+    keys = _keys(node)
+    if not keys:
+        return f"revisions are rows of their own, with the highest {REVISION} the newest"
+    if REVISION in keys:
+        return "revisions are rows of their own"
+    deletes = "; a row that is taken back is deleted" if revising is not None and _replaces(node, revising) else ""
+    return f"the newest revision of a key replaces others{deletes}"
+
+
+def _joined(node: StaticJoinNode, panes: Accumulation) -> str:
+    said = "revisions are rows of their own, each joined with the version of the table in its batch"
+    drops = node.how is JoinKind.INNER and panes is Accumulation.ACCUMULATING
+    return f"{said}, and {_DROPPED}" if drops else said
 
 
 def _replaces(node: SinkNode, above: StepNode) -> bool:

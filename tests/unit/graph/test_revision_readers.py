@@ -8,11 +8,24 @@ import pytest
 
 from penstock import Job, agg, count, micros, minutes, seconds
 from penstock.errors import JobError, RetractionsLost, RevisionsMisread
+from penstock.graph.keyed import StatefulSteps
+from penstock.graph.policies import OnFail
 from penstock.graph.revision_readers import needs_retractions
 from penstock.runtime.inspect.explain import explain_graph
 from penstock.sinks import Delta, MemorySink, Mode, Postgres
 from penstock.sources import MemorySource
-from penstock.windows import Cumulative, Session, Tumbling, drop_late, late_to
+from penstock.triggers import Every
+from penstock.windows import (
+    BatchWindow,
+    Cumulative,
+    GlobalWindow,
+    Session,
+    Sliding,
+    Tumbling,
+    TupleWindow,
+    drop_late,
+    late_to,
+)
 
 REVISING = Tumbling(seconds(10)).update_late(within=minutes(1), then=drop_late())
 SESSIONS = Session(seconds(10)).update_late(within=minutes(1), then=drop_late())
@@ -31,7 +44,7 @@ class Table(MemorySink):
 
 def job_of(spec=REVISING):
     """Return a job, and the output of its window."""
-    job = Job("revising", partitions=1)
+    job = Job("revising", partitions=1, interval=seconds(1))
     rows = job.source("rows", MemorySource("k string, t timestamp, v int"), event_time="t", max_out_of_order=seconds(5))
     return job, rows.key_by("k").window("w", spec).aggregate(n=agg.count())
 
@@ -107,6 +120,71 @@ def test_a_step_that_would_count_rows_twice_is_refused(then, spec) -> None:
     with pytest.raises(RevisionsMisread, match=r"reads revisions of window 'w', .*would take each of them") as why:
         job.graph()
     assert str(Path(__file__).name) in str(why.value.where)
+
+
+def aggregated(spec):
+    return lambda out: out.key_by("k").window("x", spec).aggregate(m=agg.count())
+
+
+FUNCTION = {"state": "m long", "output": "k string, m long", "unbounded": True}
+BEHIND = {
+    "filter": lambda out: out.filter("n > 0"),
+    "select": lambda out: out.select("*"),
+    "with_columns": lambda out: out.with_columns(m="n + 1"),
+    "union": lambda out: out.union(out.filter("n > 0")),
+    "cache": lambda out: out.cache(),
+    "map_batches": lambda out: out.map_batches("x", lambda rows, info: rows, output="k string, m long", same_rows=True),
+    "join_static": lambda out: out.join_static("prices", on=["k"], name="x"),
+    "check": lambda out: out.check("x", suite={"expectations": []}, on_fail=OnFail.DROP),
+    "map_with_state": lambda out: out.key_by("k").map_with_state("x", lambda *_: None, **FUNCTION),
+    "map_with_state_arrow": lambda out: out.key_by("k").map_with_state_arrow("x", lambda *_: None, **FUNCTION),
+    "update_state_by_key": lambda out: out.key_by("k").update_state_by_key(
+        "x", lambda new, old: old, value="n", state="m long"
+    ),
+    "deduplicate": lambda out: out.deduplicate("x", by=["k", "window_end"], within=LONG),
+    "join": joined,
+    "join_as_of": lambda out: out.join_as_of("x", out.select("k", "n AS m"), on=["k"], within=seconds(5)),
+    "tumbling windows": aggregated(Tumbling(minutes(1)).drop_late()),
+    "sliding windows": aggregated(Sliding(minutes(1), every=seconds(10)).drop_late()),
+    "cumulative windows": aggregated(Cumulative(minutes(1), step=seconds(10)).drop_late()),
+    "sessions": aggregated(Session(seconds(10)).drop_late()),
+    "batch windows": aggregated(BatchWindow(seconds(2), slide=seconds(1))),
+    "rows of batch windows": lambda out: out.key_by("k").window("x", BatchWindow(seconds(2), slide=seconds(1))).rows(),
+    "windows of rows": aggregated(TupleWindow(count(3), unbounded=True)),
+    "global windows": aggregated(GlobalWindow(unbounded=True).trigger(Every(count(1)))),
+}
+REFUSED = {
+    "update_state_by_key",
+    "deduplicate",
+    "join",
+    "join_as_of",
+    *(n for n in BEHIND if "ows" in n or n == "sessions"),
+}
+"""Those that would count a row twice that contains the one before."""
+
+
+@pytest.mark.parametrize("discarding", [False, True], ids=["all rows", "panes"])
+@pytest.mark.parametrize("behind", BEHIND)
+def test_every_step_says_what_it_does_with_revisions_or_is_refused(behind: str, *, discarding: bool) -> None:
+    """Issue 20.7: each kind of step that can read a window, with both contents of revisions."""
+    job, out = job_of(REVISING.discarding() if discarding else REVISING)
+    BEHIND[behind](out).write("out", MemorySink())
+    if behind == "deduplicate" or (behind in REFUSED - {"rows of batch windows"} and not discarding):
+        with pytest.raises(RevisionsMisread, match="reads revisions of window 'w'"):
+            job.graph()
+        return
+    steps = next(section for section in explain_graph(job.graph()) if section.title == "Steps")
+    read = [words for _, words in steps.rows if not words.startswith(("source", "window w", "sink"))]
+    assert read
+    assert [words for words in read if "revision" not in words.partition("; ")[2]] == []
+
+
+def test_every_kind_of_step_is_asked_for_revisions() -> None:
+    """A new method of streams, or a new kind of windows, is in the test above, or reads no windows."""
+    _, out = job_of()
+    no_steps = {"key_by", "window", "write", "foreach_batch", "max_rate", "snapshots", "advice", "transform"}
+    assert {name for name in dir(out) if not name.startswith("_")} - {"windowed"} <= {*BEHIND, *no_steps}
+    assert len(StatefulSteps.windowed) == len({"time and sessions", "batch", "rows", "global"})
 
 
 @pytest.mark.parametrize(
