@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ from penstock.state.writer import Change, Written
 __all__ = ["Row", "StepDisk", "hash_of", "sooner"]
 
 Row = Mapping[str, Any]
+_CRASHES = 0.3
+"""How many of the tasks have a first attempt that crashes."""
+_PIECES = 5
+"""Where it crashes: behind so many pieces at most, which is the end for most tasks."""
+_FIRST_ATTEMPT = 1_000_000
+"""A number that no other attempt has: files of both are there."""
 
 
 def hash_of(key: object, hashes: int) -> int:
@@ -42,6 +49,9 @@ class StepDisk:
     """The columns of rows, of the first input where there are two."""
     time = "t"
     """What rows have their event time as, in microseconds."""
+    crashes: Random | None = None
+    """Decides which attempts of tasks crash, and where; None for none."""
+    attempt: int | None = None
 
     def __init__(self, name: str, root: Path | str, *, partitions: int = 1, hashes: int = 1000) -> None:
         self.name, self.root, self.partitions, self.hashes = name, LocalFolder(root), partitions, hashes
@@ -76,7 +86,23 @@ class StepDisk:
     def worked(
         self, number: int, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
     ) -> Iterator[Emit | Due | Tally]:
-        """Run the step in a partition, and write what it changes; yield the rest."""
+        """Run the step in a partition, and write what it changes; yield the rest.
+
+        With `crashes` a first attempt may end anywhere: its files stay, and no manifest that counts names them.
+        """
+        if self.crashes is not None and self.crashes.random() < _CRASHES:
+            before, self.attempt = self.refs[number], _FIRST_ATTEMPT + self.batches
+            first = self.attempted(number, inputs, facts)
+            for _ in range(self.crashes.randint(1, _PIECES)):
+                next(first, None)
+            first.close()
+            self.refs[number], self.attempt = before, None
+        yield from self.attempted(number, inputs, facts)
+
+    def attempted(
+        self, number: int, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
+    ) -> Iterator[Emit | Due | Tally]:
+        """Run the step in a partition once; with an `attempt`, nothing that it yields or tells functions counts."""
         state = self.opened(number)
         running = self.step.run(state, inputs, facts)
         answer = None
@@ -97,7 +123,8 @@ class StepDisk:
 
     def write(self, number: int, state: PartitionState, change: Change) -> Written:
         """Write a change of a partition, as the batch that is next."""
-        written = state.write(change, TaskFiles(self.facts(), self.batches, "0b0"), partitions=self.partitions)
+        attempt = self.batches if self.attempt is None else self.attempt
+        written = state.write(change, TaskFiles(self.facts(), attempt, "0b0"), partitions=self.partitions)
         if written.ref is not None:
             ref = written.ref
             self.refs[number] = {"path": ref.path, "size": ref.size, "checksum": ref.checksum}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,17 @@ class TupleDisk(StepDisk):
         self.zero = zero
         self.last: tuple[int, int | None] = (0, None)
         self.highest: int | None = None
+
+    def attempted(
+        self, number: int, inputs: Sequence[Sequence[pa.Table]], facts: StepFacts
+    ) -> Iterator[Emit | Due | Tally]:
+        """Run the step in a partition once; an attempt that crashes has told the function nothing."""
+        told = len(self.recorder.expired)
+        try:
+            yield from super().attempted(number, inputs, facts)
+        finally:
+            if self.attempt is not None:
+                del self.recorder.expired[told:]
 
     def batch(self, tasks: Sequence[Sequence[Row]], *, time: int, watermark: int | None = None) -> Made:
         """Run a batch whose rows came in these tasks; arrival is by task, then by place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,6 +117,7 @@ def test_left_rows_take_what_the_model_takes(
     model, close, before = Model(within, how), None, None
     with TemporaryDirectory() as folder:
         disk = AsOfDisk(folder, within=within, how=how, partitions=partitions, hashes=hashes)
+        disk.crashes = random.Random(len(batches))
         emitted: list[tuple[int, int, int | None]] = []
         keys, number = {}, 0
         for left, right, moves, rescaled in batches:

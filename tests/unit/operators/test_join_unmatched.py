@@ -71,6 +71,7 @@ def test_a_join_is_that_of_the_model(
     drawn, model = random.Random(seed), JoinModel(within, JoinKind(how).outer, hashes)
     with TemporaryDirectory() as root:
         disk = JoinDisk(within, how, root, partitions=partitions, hashes=hashes)
+        disk.crashes = random.Random(seed)
         before = close = None
         counts: dict[str, int] = {}
         highest = start

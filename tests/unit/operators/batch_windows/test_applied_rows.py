@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -77,6 +78,7 @@ def test_a_function_gets_the_rows_of_the_model(
     with TemporaryDirectory() as root:
         more = {"keys": ("k",) if keyed else (), "partitions": partitions if keyed else 1, "hashes": hashes}
         windows = disk(root, length=length, slide=slide, **more)
+        windows.crashes = Random(len(batches))
         model = BatchWindowModel(length, slide, Form.APPLY, keyed=keyed, fn=listed)
         time = 0
         for number, (step, tasks) in enumerate(batches):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -122,6 +123,7 @@ def test_aggregates_equal_the_model(
     with TemporaryDirectory() as root:
         more = {"keys": ("k",) if keyed else (), "partitions": partitions if keyed else 1, "hashes": hashes}
         windows = disk(PLANS[plan], root, length=length, slide=slide, **more)
+        windows.crashes = Random(len(batches))
         model = BatchWindowModel(length, slide, Form.AGGREGATE, keyed=keyed, fn=expected([*PLANS[plan]]))
         time = 0
         for number, (step, tasks) in enumerate(batches):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -150,6 +151,7 @@ def test_windows_equal_the_model(
         keys = ("k",) if keyed else ()
         more = {"keys": keys, "partitions": partitions if keyed else 1, "hashes": hashes, "zero": zero}
         windows = disk(form, root, length=length, slide=slide, **more)
+        windows.crashes = Random(len(batches))
         model = BatchWindowModel(length, slide, form, zero=zero, keyed=bool(keyed), fn=joined)
         time = zero
         for number, (step, tasks) in enumerate(batches):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -125,6 +126,7 @@ def test_windows_with_an_inverse_equal_the_model(
     with TemporaryDirectory() as root:
         more = {"partitions": partitions, "hashes": hashes, "zero": zero}
         windows = disk(way, root, keep=keep, length=length, slide=slide, **more)
+        windows.crashes = Random(len(batches))
         windows.more = {"debug": True}
         model = Model(way, keep, length, slide, zero)
         time = zero

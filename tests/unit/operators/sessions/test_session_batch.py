@@ -135,6 +135,7 @@ def test_every_batch_gives_what_the_definition_gives(own_gaps, partitions, data)
         window = window_of(gap, rule, late_to=late_to, lateness=lateness)
         window = window.discarding() if discarding else window
         disk = SessionDisk(window, AGGREGATES, root, partitions=partitions, hashes=hashes, retracts=retracts)
+        disk.crashes = data.draw(st.randoms(use_true_random=False), label="crashes")
         for _ in range(data.draw(st.integers(1, 8))):
             tasks = data.draw(st.lists(st.lists(ROW, max_size=6), max_size=2))
             late, moved = watermark, data.draw(st.sampled_from([None, 0, 1, 4, 15, 80]))

@@ -168,6 +168,7 @@ def test_windows_equal_the_model(
     model = Model(trigger, evictor, None if ttl is None else ttl.micros)
     with TemporaryDirectory() as root:
         disk = GlobalDisk(spec_of(window, function=function), root, partitions=partitions, hashes=hashes)
+        disk.crashes = draw
         clock, number, before, expired = Clock(0, None, draw.randint(-5, 5)), 0, None, 0
         for batch in range(draw.randint(1, 10)):
             clock, rows = next_clock(draw, clock), drawn(draw, batch, number)

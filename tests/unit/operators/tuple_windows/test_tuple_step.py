@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -115,6 +116,7 @@ def test_windows_of_rows_equal_the_model(form: str, time: Time, data: st.DataObj
     zero = batches[0][1] - 1
     with tempfile.TemporaryDirectory() as root:
         disk = TupleDisk(window, Path(root), hashes=data.draw(st.sampled_from([1, 1000])), zero=zero, keys=keys)
+        disk.crashes = Random(len(batches))
         model = TupleModel(window, zero=zero, keyed=keys == KEYS)
         if disk.step.layout.by_clock:
             model.window = TupleWindow(length, slide, time=time, lag=lag, unbounded=True)
@@ -171,6 +173,7 @@ def test_aggregates_are_those_of_the_rows_of_the_model(form: str, time: Time, da
     least = data.draw(st.sampled_from([0, 4, 4_096]))
     with tempfile.TemporaryDirectory() as root, patch.object(waiting_rows, "_LEAST", least):
         disk = TupleDisk(window, Path(root), aggregates=aggregates, zero=zero)
+        disk.crashes = Random(len(batches))
         if isinstance(length, Duration) and isinstance(slide, Duration):
             model.window = TupleWindow(length, slide, time=time, unbounded=True)
         for tasks, moment, watermark, partitions in batches:

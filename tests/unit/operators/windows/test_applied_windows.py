@@ -89,7 +89,7 @@ def run(
     disk: WindowDisk, batches: list[list[list[dict[str, Any]]]], seed: int, marks: list[int | None]
 ) -> list[tuple[Made, int | None]]:
     """Run batches on state that each opens anew, with rescaling in between; return what each made, and its mark."""
-    draw = random.Random(seed)
+    draw = disk.crashes = random.Random(seed)
     done = []
     for tasks, mark in zip(batches, marks, strict=True):
         done.append((disk.batch(tasks, late=mark, close=mark), mark))
