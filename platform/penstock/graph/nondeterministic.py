@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clock_words", "nondeterministic_call", "read_clock"]
+__all__ = ["clock_text", "clock_word", "may_read_more", "subquery", "nondeterministic_call"]
 
 _WHY = {
     "would give the same values in every batch, because the plan is made once; derive the value from the row, as "
@@ -28,13 +28,12 @@ _CALL = re.compile(rf"\b({'|'.join(_REASONS)})\s*\(", re.IGNORECASE)
 _SECONDS_NOW = re.compile(r"\b((?:to_)?unix_timestamp)\s*\(\s*\)", re.IGNORECASE)
 _WORD = re.compile(r"\b(current_date|current_time|current_timestamp)\b", re.IGNORECASE)
 """Functions without parentheses, unless a column has the name."""
-_TODAY = re.compile(r"'\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark reads as a time where it casts them to one."""
+_MADE = re.compile("""['"(]""")
+"""Without a text or a function nothing is a text that Spark reads as a time."""
 _TYPED = re.compile(r"\b(?:date|timestamp(?:_ltz|_ntz)?)\s*'(now|today|tomorrow|yesterday)'", re.IGNORECASE)
-_CAST = re.compile(
-    r"\b(?:try_)?(?:cast\(\s*(now|today|tomorrow|yesterday)\b[^#(),]* as (?:date|timestamp)"
-    r"|to_(?:date|timestamp\w*)\(\s*(now|today|tomorrow|yesterday)\b[^#(),]*, none)"
-)
+_TODAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_CHARACTERS = 0x110000
 _TEXT = re.compile(
     r"""`([^`]*)`|--[^\n]*|/[*].*?[*]/|\br'[^']*'|'(?:[^'\\]|\\.)*'""" r'|\br"[^"]*"|"(?:[^"\\]|\\.)*"',
     re.IGNORECASE | re.DOTALL,
@@ -55,8 +54,18 @@ def _without_text(found: re.Match[str]) -> str:
     name = found[1]
     if name is not None:
         return name if name.isidentifier() else "''"
-    today = _TODAY.match(f"'{found[0].lstrip('rR')[1:]}")
+    raw = found[0][:1] in "rR"
+    text = found[0][2:] if raw else _ESCAPED.sub(_character, found[0][1:])
+    today = _TODAY.match(text)
     return f"'{today[1]}'" if today is not None else "''"
+
+
+def _character(found: re.Match[str]) -> str:
+    """Return the character that an escape stands for; of a letter such as n, which would be a line, itself."""
+    for digits, base in ((found[1] or found[2], 16), (found[3], 8)):
+        if digits is not None and int(digits, base) < _CHARACTERS:
+            return chr(int(digits, base))
+    return str(found[4])
 
 
 def nondeterministic_call(expression: str) -> str | None:
@@ -69,22 +78,32 @@ def nondeterministic_call(expression: str) -> str | None:
     return None if clock is None else f"{clock[1]} in {expression!r} {_CLOCK}"
 
 
-def clock_words(expression: str) -> bool:
-    """Return whether an expression has words that may read the clock: only Spark knows whether they do."""
-    code = _code(expression)
-    return _WORD.search(code) is not None or _TODAY.search(code) is not None
+def may_read_more(expression: str) -> bool:
+    """Return whether only Spark knows that an expression reads its row alone, and no clock and no table."""
+    return _WORD.search(expression) is not None or _MADE.search(expression) is not None
 
 
-def read_clock(expression: str, resolved: str) -> str | None:
-    """Return what is wrong with such words, None where none of them reads the clock.
+def clock_word(expression: str, resolved: str) -> str | None:
+    """Return what is wrong with a word for the time, None where it is a column or there is none.
 
     Args:
         expression: The user's text.
-        resolved: What Spark has made of it, in its words: a column has a number there, and a function parentheses.
+        resolved: What Spark has made of it, in its words: a function has parentheses there.
     """
-    code = _code(expression)
     resolved = resolved.lower()
-    word = next((found[1] for found in _WORD.finditer(code) if f"{found[1].lower()}(" in resolved), None)
-    if word is None and _TODAY.search(code) and (cast := _CAST.search(resolved)) is not None:
-        word = cast[1] or cast[2]
+    words = _WORD.finditer(_code(expression))
+    word = next((found[1] for found in words if f"{found[1].lower()}(" in resolved), None)
     return None if word is None else f"{word} in {expression!r} {_CLOCK}"
+
+
+def clock_text(expression: str) -> str:
+    """Return what is wrong with a text that Spark casts to the time at which the batch runs."""
+    return f"a text such as 'now' in {expression!r} becomes a time, which {_CLOCK}"
+
+
+def subquery(expression: str) -> str:
+    """Return what is wrong with a subquery."""
+    return (
+        f"{expression!r} has a subquery, which reads other rows, and a batch that runs again may find others there. "
+        "Use join_static for a table, whose version the batch names"
+    )

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from penstock.graph.nondeterministic import clock_words, nondeterministic_call, read_clock
-from penstock.runtime.plan.branch_frame import _resolved
+from penstock.errors import JobError
+from penstock.graph.nondeterministic import may_read_more, nondeterministic_call
+from penstock.runtime.plan.branch_frame import refuse_functions
 from penstock.testing.environment import session_of_tests
 
 pytestmark = pytest.mark.spark
@@ -52,6 +53,7 @@ def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
         ("unix_timestamp( )", "unix_timestamp in 'unix_timestamp( )' reads the clock"),
         ("t > timestamp 'now'", "now in \"t > timestamp 'now'\" reads the clock"),
         ('date"Today "', "Today in "),
+        (r"timestamp '\u006e\157\w'", "now in "),
     ],
 )
 def test_what_a_place_or_the_clock_gives_is_named(expression: str, found: str) -> None:
@@ -59,11 +61,15 @@ def test_what_a_place_or_the_clock_gives_is_named(expression: str, found: str) -
     assert found in str(nondeterministic_call(expression))
 
 
-@pytest.mark.parametrize("expression", ["unix_timestamp(t)", "now", "date '2020-01-01'", "a.rand", "timestamp(now)"])
+@pytest.mark.parametrize("expression", ["unix_timestamp(t)", "now", "date '2020-01-01'", "a.rand", r"date r'\u006eow'"])
 def test_what_a_row_gives_is_steady(expression: str) -> None:
     """SEMANTICS 1.2: a function of the row's own values, and columns of any name."""
     assert nondeterministic_call(expression) is None
-    assert not clock_words(expression)
+
+
+def test_an_expression_without_texts_and_functions_needs_no_answer_of_spark() -> None:
+    """Each answer costs a batch's start milliseconds."""
+    assert [e for e in ("a.b * 2 AS c", "*", "v > 0 AND w IS NULL", "now") if may_read_more(e)] == []
 
 
 @pytest.fixture(scope="module")
@@ -99,31 +105,62 @@ def test_every_function_of_spark_that_is_not_steady_is_named(rows: DataFrame) ->
     assert {name for name in nondeterministic if nondeterministic_call(f"v + {name}()") is None} == set()
 
 
-CLOCKS = ["current_timestamp", "t > CURRENT_DATE", "t > ' now '", "CAST('today' AS timestamp_ntz)", "'tomorrow'::date"]
-SHOWN_AS_WRITTEN = ["t BETWEEN 'yesterday' AND 'tomorrow'", "nullif(t, 'today')", "extract(hour FROM 'now')"]
+CLOCKS = ["current_timestamp", "t > CURRENT_DATE", "current_time", "t > ' now '", "CAST('today' AS timestamp_ntz)"]
+CAST_BY_SPARK = ["'tomorrow'::date", "t BETWEEN 'yesterday' AND 'tomorrow'", "nullif(t, 'today')", "hour('now')"]
+BY_FUNCTIONS = [
+    "to_timestamp('now')",
+    'to_date("Yesterday")',
+    "try_to_timestamp('now')",
+    "date_trunc('hour', 'now')",
+    "try_cast(trim(' today') AS timestamp_ntz)",
+    "timestamp(upper('today'))",
+    "extract(hour FROM 'now')",
+    "transform(array(1), x -> t > lower('NOW'))",
+]
+MADE = [
+    "CAST(lower('NOW') AS TIMESTAMP)",
+    "CAST('n' 'ow' AS DATE)",
+    "to_timestamp(concat('n', 'ow'))",
+    "CAST(decode(X'6e6f77', 'utf-8') AS TIMESTAMP)",
+    "CAST(char(110) || char(111) || char(119) AS TIMESTAMP)",
+    "t > 'epoch' AND t > reverse('won')",
+]
 
 
-def resolved(rows: DataFrame, expression: str) -> str:
-    """Return what Spark makes of an expression."""
-    return _resolved(rows.selectExpr(expression))
+@pytest.mark.parametrize("expression", [*CLOCKS, *CAST_BY_SPARK, *BY_FUNCTIONS, *MADE])
+def test_words_that_read_the_clock_are_found(rows: DataFrame, expression: str) -> None:
+    """SEMANTICS 1.2: a batch that runs again gives the same rows; Spark says whether a text is the time."""
+    with pytest.raises(JobError, match=r"reads the clock, .*info\.time"):
+        refuse_functions(rows.selectExpr(expression), [expression])
 
 
 @pytest.mark.parametrize(
-    "expression", [*CLOCKS, *SHOWN_AS_WRITTEN, 'to_date("Yesterday")', "try_to_timestamp('now')", "current_time"]
+    "expression",
+    ["v AS current_date", "user = 'now'", "to_date('now', 'yyyy') = t", "'today'", "t > 'epoch'", "date('epoch')"],
 )
-def test_words_that_read_the_clock_are_found(rows: DataFrame, expression: str) -> None:
-    """SEMANTICS 1.2: a batch that runs again gives the same rows; Spark says whether a word is the time."""
-    assert clock_words(expression)
-    assert "reads the clock" in str(read_clock(expression, resolved(rows, expression)))
-
-
-@pytest.mark.parametrize("expression", ["v AS current_date", "user = 'now'", "to_date('now', 'yyyy') = t", "'today'"])
 def test_the_same_words_as_names_and_texts_read_no_clock(rows: DataFrame, expression: str) -> None:
-    """API: predicates and expressions are Spark SQL."""
-    assert read_clock(expression, resolved(rows, expression)) is None
+    """API: predicates and expressions are Spark SQL, in which 'epoch' is the same time for ever."""
+    refuse_functions(rows.selectExpr(expression), [expression])
 
 
 def test_a_column_may_have_the_name_of_a_function(rows: DataFrame) -> None:
     """API: to Spark a column of that name stands before the function."""
     named = rows.withColumnRenamed("t", "current_timestamp")
-    assert read_clock("current_timestamp", resolved(named, "current_timestamp")) is None
+    refuse_functions(named.selectExpr("current_timestamp"), ["current_timestamp"])
+
+
+def test_a_transform_above_may_read_the_clock(rows: DataFrame) -> None:
+    """Decision 189: only what the expressions of a step read is judged."""
+    above = rows.selectExpr("*", "now() AS seen", "(SELECT 1) AS one", "CAST('now' AS DATE) AS today")
+    expression = "seen > '2020-01-01' AND one > 0 AND today IS NULL"
+    refuse_functions(above.selectExpr(expression), [expression])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["v > (SELECT max(id) FROM range(3))", "v IN (VALUES 1)", "EXISTS (SELECT 1)", "(SELECT CAST('now' AS DATE))"],
+)
+def test_a_subquery_is_refused(rows: DataFrame, expression: str) -> None:
+    """SEMANTICS 1.2: what it reads, such as a table, may be another when the batch runs again."""
+    with pytest.raises(JobError, match="has a subquery, which reads other rows.*join_static"):
+        refuse_functions(rows.selectExpr(expression), [expression])

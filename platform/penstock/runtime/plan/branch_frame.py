@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
-from penstock.graph.nondeterministic import clock_words, nondeterministic_call, read_clock
 from penstock.graph.source_location import SourceLocation
+from penstock.graph.nondeterministic import clock_text, clock_word, may_read_more, subquery, nondeterministic_call
 from penstock.operators.protocol import TIME
 from penstock.runtime.plan.job_plan import SEVERAL_BEHIND_STEP
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
@@ -270,10 +270,9 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
 
     `frame` is the frame that the expressions are selected into, by its last projection.
     """
+    expressions = tuple(expressions)
     for expression in expressions:
         problem = nondeterministic_call(expression)
-        if problem is None and clock_words(expression):
-            problem = read_clock(expression, _resolved(frame))
         if problem is not None:
             raise JobError(problem)
         if _OVER.search(expression) and "Window [" in frame._jdf.queryExecution().analyzed().toString():  # noqa: SLF001
@@ -281,17 +280,45 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
                 f"{expression!r} is a window function of SQL, which would see the rows that filters have dropped; use "
                 "key_by and window"
             )
+    suspect = [expression for expression in expressions if may_read_more(expression)]
+    if suspect:
+        _refuse_more_than_the_row(frame, suspect)
 
 
-def _resolved(frame: DataFrame) -> str:
-    """Return what Spark has made of the expressions of the last projection, in its words.
+def _refuse_more_than_the_row(frame: DataFrame, expressions: Sequence[str]) -> None:
+    """Raise JobError where the last projection has a subquery, or reads the clock.
 
-    It shows some functions as they were written, BETWEEN among them, and not what it computes in their place.
+    Spark's own rules say which texts it takes for the time, however functions have made them.
     """
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - no public way
+    optimizer = jvm.org.apache.spark.sql.catalyst.optimizer
     analyzed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    said: str = jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(analyzed).expressions().toString()
-    return said
+    named = expressions[0] if len(expressions) == 1 else " or ".join(expressions)
+    if not analyzed.subqueries().isEmpty():
+        raise JobError(subquery(named))
+    # What is computed in place of a function such as to_timestamp shows after the first rule.
+    computed = optimizer.ReplaceExpressions.apply(analyzed)
+    resolved = computed.expressions().toString()
+    for expression in expressions:
+        if (word := clock_word(expression, resolved)) is not None:
+            raise JobError(word)
+    timed = optimizer.SpecialDatetimeValues.apply(computed)
+    if _has_other_time(computed.expressions(), timed.expressions()):
+        raise JobError(clock_text(named))
+
+
+def _has_other_time(before: Any, after: Any) -> bool:
+    """Return whether a text in a sequence of Spark's expressions became a time that is not that of 'epoch'."""
+    if before.equals(after):
+        return False
+    for number in range(before.size()):
+        of, became = before.apply(number), after.apply(number)
+        if of.nodeName() != became.nodeName():
+            if became.value() != 0:
+                return True
+        elif _has_other_time(of.children(), became.children()):
+            return True
+    return False
 
 
 assert set(HIDDEN) <= set(_KEPT)
