@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,40 @@ def test_a_job_that_begins_with_nothing_reads_all_blocks_but_the_lost_one(
         h.run()
         read = [each["k"] for each in h.output()["out"][before:]]
     assert sorted(read) == sorted({*sender.acknowledged} - {row})
+    warned = capfd.readouterr()
+    assert "receiver.blocks_passed_over" in warned.out + warned.err
+
+
+@pytest.mark.remedy("PEN-SRC-031")
+@pytest.mark.fault("F18", "F47")
+def test_a_job_whose_blocks_are_all_gone_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """10.1: it went on as if its receiver had taken nothing.
+
+    Numbers continue after `--from empty`, so no position of the log names other rows.
+    """
+    job = Job("emptied", partitions=1)
+    job.source("rows", Receive(Acknowledging(str(tmp_path)), schema="k long")).write("out", MemorySink())
+    sender = Sender(tmp_path)
+    blocks = tmp_path / "checkpoints" / "emptied" / "blocks"
+    with Harness(job, tmp_path / "checkpoints") as h:
+        sender.until_more(2)
+        h.batch()
+        sender.stop()
+        h.run()
+        _, reached = h.commit().sources["rows"].position["receivers"]["0"]
+        shutil.rmtree(blocks)
+        with pytest.raises(BlocksGone, match="folder of epoch 1"):
+            h.restart()
+        h.restore(empty=True)
+        before, again = len(h.output()["out"]), Sender(tmp_path)
+        again.until_more(2)
+        again.stop()
+        h.run()
+        read = [each["k"] for each in h.output()["out"][before:]]
+        assert {*again.acknowledged} <= {*read} <= {*again.sent}
+        assert len(read) == len({*read})
+        _, number = h.commit().sources["rows"].position["receivers"]["0"]
+        assert number > reached > 0
     warned = capfd.readouterr()
     assert "receiver.blocks_passed_over" in warned.out + warned.err
 
