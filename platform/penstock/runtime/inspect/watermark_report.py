@@ -130,8 +130,8 @@ def watermark_report(
     """Return the steps with event time of the Commit in force, and the sources that have partitions with event time.
 
     `record` is the status record of the last driver. Its `graph` says which step reads which source, and `event_time`
-    how late rows of each source may be. `limits` and `held_back` say what the newest batch left. Without a graph each
-    step reads all sources.
+    how late rows of each source that has event time may be. `limits` and `held_back` say what the newest batch left.
+    Without a graph each step reads all sources, and without `event_time` all that have partitions are listed.
     """
     if commit is None:
         return (), ()
@@ -141,7 +141,7 @@ def watermark_report(
     sources = tuple(
         _source(name, progress, _mapping(lateness.get(name)), bound.get(name), commit.time, held_back.get(name) or ())
         for name, progress in commit.sources.items()
-        if name in lateness or progress.partitions
+        if (name in lateness if isinstance(record.get("event_time"), Mapping) else progress.partitions)
     )
     above = _sources_above(record.get("graph"))
     steps = []

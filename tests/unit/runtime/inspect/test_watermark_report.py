@@ -49,6 +49,14 @@ def test_a_step_waits_for_the_slowest_partition_of_its_slowest_source() -> None:
     assert steps[0].waits_for == "a 1: nothing new, since 1970-01-01 00:01:39Z"
 
 
+def test_a_source_without_event_time_is_not_listed() -> None:
+    """2.1: it has no watermark, so it neither holds one back nor has "never had a row". Without a record nobody knows."""
+    parts = {"a": {"0": partition(500)}, "files": {"0": partition(None)}}
+    record = record_of(("source", "a", []), ("window", "w", [0]))
+    assert [source.name for source in watermark_report(commit_of(parts, w=490), record)[1]] == ["a"]
+    assert [source.name for source in watermark_report(commit_of(parts, w=490), {})[1]] == ["a", "files"]
+
+
 @pytest.mark.parametrize(
     ("slow", "record", "reading"),
     [
