@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clock_text", "clock_word", "may_read_more", "subquery", "nondeterministic_call"]
+__all__ = ["clock_text", "clock_word", "may_read_more", "nondeterministic_call", "subquery"]
 
 _WHY = {
     "would give the same values in every batch, because the plan is made once; derive the value from the row, as "

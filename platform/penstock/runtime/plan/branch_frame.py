@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
+from penstock.graph.nondeterministic import clock_text, clock_word, may_read_more, nondeterministic_call, subquery
 from penstock.graph.source_location import SourceLocation
-from penstock.graph.nondeterministic import clock_text, clock_word, may_read_more, subquery, nondeterministic_call
 from penstock.operators.protocol import TIME
 from penstock.runtime.plan.job_plan import SEVERAL_BEHIND_STEP
 from penstock.runtime.tasks.columns import BAD_RECORD, FUTURE, NO_EVENT_TIME, PREFIX, TOO_FAR_AHEAD, refuse_taken
