@@ -52,21 +52,33 @@ GRAPH = [
 TRACEBACK = 'Traceback (most recent call last):\n  File "jobs/orders.py", line 12, in score\n    return float(row["delay_in_minutes_of_the_flight"]) / 0.0\nValueError: could not convert\n'
 REASON = "PEN-OPR-002 The function score() of step 'score' raised ValueError: could not convert string to float: 'NA'"
 ORIGIN = "/jobs/orders"
+LONG = "orders_of_the_northern_warehouses_by_minute_and_customer_class"
+"""As long a name as a job may have, and no place to break it."""
 PAGES = {
     "streams": "/", "streams-none": "/?job=zzz", "job": ORIGIN, "job-failed": "/jobs/failed", "job-empty": "/jobs/empty", "job-damaged": "/jobs/damaged",
     "restart": "/jobs/orders/restart?start=batch=2&rows=100&note=seen", "restart-refused": "/jobs/orders/restart?start=batch=99", "restart-anew": "/jobs/orders/restart?start=empty",
     "ask-stop": "/jobs/orders/ask/stop", "ask-save": "/jobs/orders/ask/save", "ask-limits": "/jobs/orders/ask/limits", "ask-requeue": "/jobs/orders/ask/requeue", "ask-release": "/jobs/orders/ask/release?batch=2",
     "ask-gone": "/jobs/empty/ask/drain", "reports": "/reports", "report-history": "/reports/orders/index.html", "report-run": "/reports/orders/runs/r1.html",
     "report-docs": "/reports/orders/docs/index.html", "report-none": "/reports/orders/runs/none.html", "no-job": "/jobs/nothing", "broken": "/jobs/broken", "login": "/closed/jobs/orders",
+    "long": f"/jobs/{LONG}", "long-restart": f"/jobs/{LONG}/restart", "long-save": f"/jobs/{LONG}/ask/save",
+    "long-history": f"/reports/{LONG}/index.html", "long-run": f"/reports/{LONG}/runs/r1.html", "gone": "/jobs/gone",
 }  # fmt: skip
 SCREENS = {"wide": (1280, 900), "phone": (390, 844)}
+
+
+def write_reports(site, job, pages):
+    """Write the pages of a job's reports."""
+    for name, text in pages.items():
+        file = site.root / "checkpoints" / "_reports" / job / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A stream about which there is everything to say, and others that failed, wait, are damaged, or never ran."""
     filled = Site(make_project(tmp_path_factory.mktemp("every") / "project", rows=10))
-    for job in ("failed", "empty", "damaged", "broken", "by_hand"):
+    for job in ("failed", "empty", "damaged", "broken", "by_hand", "gone", LONG):
         (filled.root / "jobs" / f"{job}.py").write_text(JOB.replace('"orders"', f'"{job}"', 1))
         (filled.root / "conf" / "jobs" / f"{job}.toml").write_text(job_toml() if job != "broken" else "keep = ")
     filled.batches(0)
@@ -84,6 +96,8 @@ def site(tmp_path_factory):
     filled.batches(40, apart=90 * SECOND, **facts)
     filled.batches(3, "failed", **{**facts, "state": {}})
     filled.batches(3, "by_hand")
+    filled.batches(3, LONG)
+    filled.says("gone", next_batch=3)
     filled.batches(2, "damaged")
     (filled.root / "checkpoints" / "damaged" / "log" / "000000000002").write_bytes(b"torn")
     shape = [{"kind": kind, "name": name, "reads": reads} for kind, name, reads in GRAPH]
@@ -105,14 +119,14 @@ def site(tmp_path_factory):
     logs[0].write_text("\n".join(json.dumps(line) for line in lines))
     logs[1].write_text("WARN a complaint of the virtual machine about something that nobody reads\n" * 5)
     month = a_month(1_440 * 3, alternating=False)
-    reports = filled.root / "checkpoints" / "_reports" / "orders"
-    for name, text in {
+    short = a_month(1_440, alternating=True)
+    of_long = {"index.html": history_page(LONG, short, kept=["r1"]), "runs/r1.html": run_page(LONG, short, run="r1")}
+    write_reports(filled, LONG, of_long)
+    write_reports(filled, "orders", {
         "index.html": history_page("orders", month, kept=["r1", "r2"], docs=True), REPORTED: noted(month), "docs/index.html": "",
         "runs/r1.html": run_page("orders", a_month(1_440, alternating=True), run="r1", notes=("Newer windows wait.",)),
         "docs/validations/hourly_quality/r1/t/window 2024-01-01 00.00.html": "<h1>Window</h1>",
-    }.items():  # fmt: skip
-        (reports / name).parent.mkdir(parents=True, exist_ok=True)
-        (reports / name).write_text(text)
+    })  # fmt: skip
     (filled.root / "checkpoints").chmod(0o700)
     return filled
 

@@ -79,8 +79,8 @@ class Site:
             }
             owned.append(commit(batch, owned.epoch, owned.writer, **facts))
 
-    def says(self, **body) -> None:
-        StatusRecords(self.store(), "orders").put({"writer": "w1", "at": NOW - SECOND, "state": "running", **body})
+    def says(self, job: str = "orders", **body) -> None:
+        StatusRecords(self.store(), job).put({"writer": "w1", "at": NOW - SECOND, "state": "running", **body})
 
 
 class Reader(HTMLParser):

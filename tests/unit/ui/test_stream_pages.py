@@ -164,6 +164,14 @@ def test_a_job_whose_checkpoint_is_gone_is_in_trouble_though_its_stream_was_stop
     assert "put its folder back" in page
 
 
+def test_a_checkpoint_that_is_gone_is_not_shown_as_a_stream_that_nobody_has_started(site):
+    """F19: who runs a job without a supervisor has a record of its driver, and none of a stream."""
+    site.says(next_batch=7)
+    page = site.text("/jobs/orders")
+    assert "PEN-CKP-029" in page
+    assert "No stream was started yet" not in page
+
+
 def test_the_last_verdict_outlives_batches_without_one(site):
     """Not every batch closes a window; the driver's record tells of the last that did."""
     site.batches(20)
