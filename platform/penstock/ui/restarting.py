@@ -112,6 +112,10 @@ def starts_of(facts: RestartFacts) -> Iterator[tuple[str, str]]:
 
 def plan_of(facts: RestartFacts, wanted: Wanted) -> Plan:
     """Return what a restart would do, as far as the log tells; nothing is asked of anybody."""
+    if wanted.truncate and wanted.start == LAST:
+        what = "Truncated sinks show again what they showed at a checkpoint, and none is chosen"
+        remedy = "Choose a batch or a savepoint to start from, or do not truncate sinks."
+        return Plan(wanted=wanted, trouble=Trouble(what=what, remedy=remedy))
     try:
         start = begins_from(wanted.start, wanted.options())
         words = wanted.words()

@@ -112,7 +112,7 @@ def test_beginning_anew_stands_apart(site):
         ("start=batch=77", "batch 77 is not kept"),
         ("start=nonsense", "is none of last, batch=N"),
         ("start=saved=nobody", "was never saved"),
-        ("truncate=on", "say with --from"),
+        ("truncate=on", "Choose a batch or a savepoint to start from, or do not truncate sinks."),
         ("start=empty&partitions=4", "no state"),
         ("start=batch=3&partitions=x", "no number of partitions"),
         ("start=batch=3&partitions=0", "no number of partitions"),
