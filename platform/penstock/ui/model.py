@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -224,6 +224,14 @@ class JobView:
     def runs(self) -> bool:
         """Return whether a driver is at work."""
         return self.reading.status.state is JobState.RUNNING
+
+    @property
+    def rolled_back_for(self) -> str | None:
+        """Return why the version was rolled back, None where the kept records no longer tell."""
+        version = self.stream.rolled_back
+        records = [stream for _, stream in self.reading.history]
+        turns = (after for before, after in pairwise(records) if before.rolled_back != version == after.rolled_back)
+        return next((turn.reason for turn in reversed([*turns])), None)
 
     @property
     def limits(self) -> Limits:

@@ -196,6 +196,18 @@ def test_the_history_dates_a_request_by_when_it_came():
     assert [change.changed_at for change in changes] == [80, 70, 10]
 
 
+def test_a_rollback_is_shown_with_its_reason_while_the_stable_version_runs():
+    """RUNNING has no reason of its own, and whoever looks later sees what the new version died of."""
+    runs = Stream(phase=Phase.RUNNING, version="new", stable="old")
+    back = runs.having(phase=Phase.BACKOFF, version="old", rolled_back="new", reason="version new failed: PEN-X")
+    again = back.having(phase=Phase.RUNNING, reason=None)
+    later = again.having(phase=Phase.BACKOFF, reason="the driver was killed")
+    history = list(enumerate([runs, back, again, later]))
+    assert view(stream=later, history=history).rolled_back_for == "version new failed: PEN-X"
+    assert view(stream=later, history=history[2:]).rolled_back_for is None
+    assert view(stream=runs, history=history[:1]).rolled_back_for is None
+
+
 def test_the_history_names_who_has_asked():
     """The run and the task of a DAG, or the command of a person."""
     asked = [Stream(since=n, phase=Phase.RUNNING, generation=n, asked_by=f"restart_from_checkpoint/run-{n}/restart") for n in (1, 2)]  # fmt: skip
