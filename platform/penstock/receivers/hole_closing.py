@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage.store import create_or_read
 from penstock.receivers.block_log import BEGINNING, BlockLog, ends_epoch
-from penstock.receivers.blocks import Place, block_file, encoded, seal_file
+from penstock.receivers.blocks import Block, Place, block_file, encoded, seal_file
 from penstock.receivers.inventory import Fault, inventory_of
 
 __all__ = ["close_holes", "end_of", "lost_epoch"]
@@ -41,8 +41,25 @@ def close_holes(log: BlockLog, known: Place = BEGINNING) -> int:
                 log.store.delete(log.path(place))
                 after = Place(place.epoch + 1, place.number) if ends_epoch(place, listed) else place.next
                 passed_over += _close(log, place, after)
+    passed_over += _skip_lower_numbers(log)
     end = end_of(log)
     return passed_over + (_close(log, end, known, fill=end != first) if known > end else 0)
+
+
+def _skip_lower_numbers(log: BlockLog) -> int:
+    """End each epoch whose numbers the next one has as well, and return how many blocks no reader reaches then.
+
+    So it is where blocks were put back after `--from empty` had passed over them: no chain has both.
+    """
+    end, is_whole = end_of(log), True
+    while any(other > end for other in log.listed()):
+        is_whole = False
+        _seal(log, end)
+        end = end_of(log)
+    if is_whole:
+        return 0
+    unreached = [fault.place for fault in inventory_of(log, log.first()).faults if fault.fault is Fault.UNREACHED]
+    return sum(isinstance(log.look(place), Block) for place in unreached)
 
 
 def lost_epoch(log: BlockLog) -> int | None:
@@ -77,7 +94,10 @@ def _close(log: BlockLog, first: Place, after: Place, *, fill: bool = True) -> i
         empty = block_file(log.receiver, place, writer=_NOBODY, rows=0, stream=encoded(pa.table({})))
         create_or_read(log.store, log.path(place), empty)
     for epoch in range(first.epoch, after.epoch):
-        log.open_epoch(epoch + 1)
-        place = Place(epoch, after.number)
-        create_or_read(log.store, log.path(place), seal_file(log.receiver, place, writer=_NOBODY))
+        _seal(log, Place(epoch, after.number))
     return after.number - first.number
+
+
+def _seal(log: BlockLog, place: Place) -> None:
+    log.open_epoch(place.epoch + 1)
+    create_or_read(log.store, log.path(place), seal_file(log.receiver, place, writer=_NOBODY))

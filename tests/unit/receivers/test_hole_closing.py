@@ -135,6 +135,34 @@ def test_whole_epochs_that_are_lost_are_passed_over(
     assert inventory_of(log, None).faults == []
 
 
+@pytest.mark.fault("F18", "F47")
+@pytest.mark.parametrize("overwrites", [True, False])
+@pytest.mark.parametrize("starts", [1, 2])
+def test_blocks_that_are_put_back_too_late_stop_no_other_beginning(starts: int, *, overwrites: bool) -> None:
+    """Numbers are there twice then, and `--from empty` was refused as well, for ever; fsck names what nobody reads."""
+    log = filled([4, 3, 2])
+    copy = {path: log.store.read(path) for path in log.store.list("blocks/orders-0")}
+    for path in copy:
+        log.store.delete(path)
+    assert close_holes(log, Place(3, 7)) == 7
+    for _ in range(starts):
+        writer = BlockWriter(log, log.end_epochs(log.first()))
+        writer.write(ROWS, 1)
+    for path, data in copy.items():
+        if overwrites and log.store.exists(path):
+            log.store.delete(path)
+        if not log.store.exists(path):
+            log.store.create(path, data)
+    assert close_holes(log) == (starts if overwrites else 0)
+    read = [number for number, _ in chain(log)]
+    assert read == sorted({*read}), "each number once"
+    assert [*range(7)] == read[:7]
+    assert close_holes(log) == 0
+    again = BlockWriter(log, log.end_epochs(log.first()))
+    again.write(ROWS, 1)
+    assert chain(log)[-1] == (again.place.number - 1, 1)
+
+
 @settings(max_examples=examples(20), deadline=None)
 @given(
     blocks=st.lists(st.integers(0, 3), min_size=1, max_size=4),
