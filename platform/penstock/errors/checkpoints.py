@@ -222,8 +222,8 @@ class StepsChanged(CheckpointError, ValueError):
 
     code = "PEN-CKP-016"
     remedy = (
-        "Undo the change; `penstock diff JOB` compares job and checkpoint. To drop the state of a step that the job "
-        "no longer has, use --drop STEP; to drop everything, --from empty."
+        "Undo the change; `penstock diff JOB` compares job and checkpoint. A step starts empty under another name. "
+        "To drop the state of a step that the job no longer has, use --drop STEP; to drop everything, --from empty."
     )
 
 

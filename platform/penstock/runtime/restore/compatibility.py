@@ -234,9 +234,10 @@ def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, Penstoc
         if name not in names:
             problem = (
                 f"the checkpoint has read source {name!r} up to a position, and the job has only {', '.join(names)}; "
-                "under another name a source is read from its beginning"
+                "under another name a source is read from its beginning. Keep it in the job, as only --from empty lets "
+                "a source go"
             )
-            lost = ("its position would be lost",)
+            lost = ("its position would be lost; keep it in the job, as only --from empty lets a source go",)
             yield Finding(Kind.SOURCE, name, Compatibility.GONE, lost, StepsChanged(problem))
 
 
