@@ -79,9 +79,9 @@ class SinkSchemaMismatch(SinkError, ValueError):
 
     code = "PEN-SNK-003"
     remedy = (
-        "Make the columns of the stream and those of the target agree (RESTORE TABLE gives a Delta table back what it "
-        "had), or write to a new target. Skip the rows that were committed for the old one with "
-        "`penstock sinks JOB skip SINK`, which counts them."
+        "Make the columns of the stream and those of the target agree, or write to a new target. ALTER TABLE … ADD "
+        "COLUMNS gives a table a new column, and RESTORE TABLE a Delta table those that it had. Skip the rows that "
+        "were committed for the old target with `penstock sinks JOB skip SINK`, which counts them."
     )
     exit_code = EXIT_PERSON
 

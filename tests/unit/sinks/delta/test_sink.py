@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from penstock import Job
 from penstock.errors import ConfigError, SinkError, SinkSchemaMismatch
@@ -29,6 +30,17 @@ def test_partition_by_names_columns_of_the_stream(tmp_path: Path) -> None:
     with pytest.raises(SinkSchemaMismatch, match="'nope'.*user"):
         sink.create(pa.schema([("user", pa.string())]), None)
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.fault("F42")
+def test_a_column_that_the_stream_has_gained_is_added_to_the_table_by_hand(tmp_path: Path) -> None:
+    """F42: as docs/delta.md says; before, the start is refused and names it."""
+    sink, wider = Delta(tmp_path / "t"), pa.schema([("user", pa.string()), ("worst", pa.float64())])
+    sink.create(wider.remove(1), None)
+    with pytest.raises(SinkSchemaMismatch, match="the table lacks worst double"):
+        sink.check(wider)
+    DeltaTable(tmp_path / "t").alter.add_columns([Field("worst", PrimitiveType("double"))])
+    sink.check(wider)
 
 
 def test_explain_names_the_mode_and_the_guarantee(tmp_path: Path) -> None:
