@@ -59,8 +59,9 @@ def requeue(
         at = project_at(project)
         root = at.settings(job).root
         log = job_log(root / job)
-        commit = None if log is None else recover(log, Damage.LIST).commit
-        if commit is None:
+        recovered = None if log is None else recover(log, Damage.LIST)
+        commit = None if recovered is None else recovered.commit
+        if recovered is None or commit is None:
             raise RequeueRefused(f"{job} has committed no batch, so nothing is in quarantine", where=str(root / job))
         if source not in commit.sources:
             there = ", ".join(map(repr, sorted(commit.sources)))
@@ -68,6 +69,8 @@ def requeue(
         requests = RequeueRequests(control_store(root), job)
         if command is None or not requests.has(command):  # what was asked before keeps its answer
             quarantine_sink(at.load(job).job.graph(), source)
+            if from_batch is not None and from_batch > recovered.used:
+                raise RequeueRefused(f"batch {from_batch} has not begun, and the newest that has is {recovered.used}")
         for place in requests.unreadable():
             print(
                 f"a request to requeue rows cannot be read, and is lost ({place}): repeat that as well", file=sys.stderr

@@ -89,12 +89,20 @@ def test_a_request_whose_file_was_emptied_is_named_by_status_and_by_the_next_req
 def test_a_range_is_asked_for_again(penstock):
     """From a batch on; where nothing was found, the answer says so."""
     run, requests = penstock
-    assert run("orders", "--source", "orders", "--from-batch", "2", "--command", "b").exit_code == 0
-    assert requests.open() == [Requeue(id="b", source="orders", from_batch=2)]
+    words = ("orders", "--source", "orders", "--from-batch", "0", "--command", "b")
+    assert run(*words).exit_code == 0
+    assert requests.open() == [Requeue(id="b", source="orders", from_batch=0)]
     requests.reply("b", RequeueAnswer(rows=0, batch=None))
-    assert (
-        "nothing is in quarantine" in run("orders", "--source", "orders", "--from-batch", "2", "--command", "b").stdout
-    )
+    assert "nothing is in quarantine" in run(*words).stdout
+
+
+def test_a_batch_that_has_not_begun_has_nothing_to_send_again(penstock):
+    """Who mistypes a number, in a form that waits for nothing, hears of it before anything is asked."""
+    run, requests = penstock
+    refused = run("orders", "--source", "orders", "--from-batch", "99999", "--json")
+    assert refused.exit_code == 78
+    assert "batch 99999 has not begun, and the newest that has is 0" in " ".join(refused.stderr.split())
+    assert requests.open() == []
 
 
 @pytest.mark.parametrize(
