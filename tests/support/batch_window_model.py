@@ -37,7 +37,7 @@ class BatchWindowModel:
         last = self.zero if self.before is None else self.before
         self.rows += [(time, row) for row in rows]
         self.before = time
-        ends = [end for end in range(last + 1, time + 1) if (end - self.zero) % self.slide == 0]
+        ends = range(last + 1 + (self.zero - last - 1) % self.slide, time + 1, self.slide)
         return [made for end in ends for made in self._window(end)]
 
     def _window(self, end: int) -> list[dict[str, Any]]:
