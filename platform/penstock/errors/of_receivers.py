@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.errors.checkpoints import CheckpointCorrupt
 from penstock.errors.of_sources import SourceChanged, SourceError
 from penstock.errors.root import EXIT_RETRY
 
@@ -19,6 +20,16 @@ class BlocksGone(SourceChanged, LookupError):
 
     code = "PEN-SRC-031"
     remedy = "Put the folder blocks of the checkpoint back, or begin with the blocks that are there by --from empty."
+
+
+class BlockDamaged(CheckpointCorrupt):
+    """A block of rows that a receiver has acknowledged, and that the job has not read, is not what was written."""
+
+    code = "PEN-SRC-041"
+    remedy = (
+        "Put the file back from a backup, or begin with the blocks that are whole by --from empty. A batch from before "
+        "this block reads on to it as well."
+    )
 
 
 class RowsTooLarge(SourceError, ValueError):

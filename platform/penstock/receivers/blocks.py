@@ -13,7 +13,8 @@ kind `epoch` that the folder of an epoch begins with.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.store import corrupt
+from penstock.errors import BlockDamaged, CheckpointCorrupt
 
 __all__ = [
     "MOST_BYTES",
@@ -115,27 +117,38 @@ def _facts(receiver: str, place: Place, writer: str) -> dict[str, Any]:
 
 
 def parse(data: bytes, *, receiver: str, place: Place, path: str) -> Block | Seal:
-    """Return what a file says it is, without a look at the rows; raises CheckpointCorrupt and FormatTooNew."""
-    kind, body, _ = _head(data, receiver, place, path)
+    """Return what a file says it is, without a look at the rows; raises BlockDamaged and FormatTooNew."""
+    with _named(path):
+        kind, body, _ = _head(data, receiver, place, path)
     if kind == _SEAL:
         return Seal(body["writer"], has_next=fileformat.read_header(data, path)["version"] >= _OPENED)
     return Block(body["writer"], body["rows"], len(data))
 
 
 def rows_in(data: bytes, *, receiver: str, place: Place, path: str) -> pa.Table:
-    """Return the rows of a block, all of it checked; raises CheckpointCorrupt and FormatTooNew."""
-    kind, body, end = _head(data, receiver, place, path)
-    if kind != _BLOCK:
-        raise corrupt(path, "a seal where a block should be")
-    stream = memoryview(data)[end + 1 :]
-    if data[end : end + 1] != b"\n" or len(stream) != body["length"]:
-        raise corrupt(path, f"{len(stream)} bytes of rows instead of {body['length']}")
-    if hashlib.sha256(stream).hexdigest() != body["sha256"]:
-        raise corrupt(path, "the checksum of the rows does not match")
-    table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all()
-    if table.num_rows != body["rows"]:
-        raise corrupt(path, f"{table.num_rows} rows instead of {body['rows']}")
-    return table
+    """Return the rows of a block, all of it checked; raises BlockDamaged and FormatTooNew."""
+    with _named(path):
+        kind, body, end = _head(data, receiver, place, path)
+        if kind != _BLOCK:
+            raise corrupt(path, "a seal where a block should be")
+        stream = memoryview(data)[end + 1 :]
+        if data[end : end + 1] != b"\n" or len(stream) != body["length"]:
+            raise corrupt(path, f"{len(stream)} bytes of rows instead of {body['length']}")
+        if hashlib.sha256(stream).hexdigest() != body["sha256"]:
+            raise corrupt(path, "the checksum of the rows does not match")
+        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all()
+        if table.num_rows != body["rows"]:
+            raise corrupt(path, f"{table.num_rows} rows instead of {body['rows']}")
+        return table
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Raise what is wrong with a file as that of a block: no restore to a batch leads past it."""
+    try:
+        yield
+    except CheckpointCorrupt as why:
+        raise BlockDamaged(why.what, where=path, path=path, reason=why.what) from why
 
 
 def _head(data: bytes, receiver: str, place: Place, path: str) -> tuple[str, dict[str, Any], int]:

@@ -10,7 +10,7 @@ from pushing import Acknowledging, Sender, until
 
 from penstock import Job, ReceiverInfo, seconds
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import BlocksGone
+from penstock.errors import BlockDamaged, BlocksGone
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING, BlockLog
 from penstock.receivers.blocks import rows_in
@@ -140,6 +140,36 @@ def test_a_job_whose_blocks_are_all_gone_says_so(tmp_path: Path, capfd: pytest.C
         assert number > reached > 0
     warned = capfd.readouterr()
     assert "receiver.blocks_passed_over" in warned.out + warned.err
+
+
+@pytest.mark.remedy("PEN-SRC-041")
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("at", [9, -9], ids=["its head", "its rows"])
+def test_a_damaged_block_that_is_not_read_yet_names_what_leads_past_it(tmp_path: Path, at: int) -> None:
+    """F47: the error told to restore a batch, each of which reads on to the same block."""
+    job = Job("damaged", partitions=1)
+    job.source("rows", Receive(Acknowledging(str(tmp_path)), schema="k long")).write("out", MemorySink())
+    sender = Sender(tmp_path)
+    log = BlockLog(LocalFolder(tmp_path / "checkpoints" / "damaged").store(), "rows-0")
+    with Harness(job, tmp_path / "checkpoints") as h:
+        sender.until_more(2)
+        h.batch()
+        sender.until_more(3)
+        sender.stop()
+        *_, last, _ = [place for place, _ in log.follow(BEGINNING)]
+        path = tmp_path / "checkpoints" / "damaged" / log.path(last)
+        whole = path.read_bytes()
+        (row,) = rows_in(whole, receiver=log.receiver, place=last, path=str(path))["k"].to_pylist()
+        path.chmod(0o600)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(BlockDamaged, match="--from empty") as caught:
+            _ = h.restart(), h.run()  # its head stops the start, its rows the batch
+        assert log.path(last) in str(caught.value)
+        h.restore(empty=True)
+        before = len(h.output()["out"])
+        h.run()
+        read = [each["k"] for each in h.output()["out"][before:]]
+    assert sorted(read) == sorted({*sender.acknowledged} - {row})
 
 
 def test_a_drain_reads_what_receivers_have_taken(tmp_path: Path) -> None:
