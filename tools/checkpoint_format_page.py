@@ -41,6 +41,7 @@ _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _FIXED: Mapping[str, Any] = {
     "writer": "5f0c9d2ab1e34c77a90be1d2c3f40516",
     "holder": "host1:4711:4236864:4026531836",
+    "checkpoint": "7d2c4f10-9b1e-4c3a-8f55-1e0a6b2d9c84",
     "checksum": _DIGEST,
     "size": 1024,
     "bytes": 1024,

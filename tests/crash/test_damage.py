@@ -44,6 +44,7 @@ from penstock.errors import (
     StateMissing,
 )
 from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.inspect.fsck import verify
 from penstock.runtime.restore.execute import restore
 from penstock.runtime.restore.target import RestoreTarget
 from penstock.runtime.tasks.batch_context import BatchContext
@@ -263,6 +264,24 @@ def test_a_flipped_byte_of_the_metadata_is_never_believed(site: Site, every: int
     judge = Judge(site)
     for at, data in flips(site.files["metadata.json"], every):
         assert judge.of(site.files | {"metadata.json": data}, f"byte {at}") is CheckpointCorrupt
+
+
+@pytest.mark.fault("F17")
+def test_the_metadata_of_another_checkpoint_is_never_believed(site: Site) -> None:
+    """F13: a whole file with another uuid had sinks take the last batch once more; fsck names it, and a copy helps."""
+    other = Witness()
+    theirs = open_or_create(other, now=SECOND).uuid
+    ours = open_or_create(site.store, now=SECOND).uuid
+    damaged = site.files | {"metadata.json": other._files["metadata.json"]}
+    left = site.again("theirs", damaged)
+    assert isinstance(left.error, CheckpointCorrupt)
+    assert str(left.error).startswith(f"PEN-CKP-001 it is that of checkpoint {theirs}, and the log is that of {ours}")
+    assert Judge(site).of(damaged, "metadata of another") is CheckpointCorrupt
+    store = Witness()
+    store._files = damaged
+    assert site.world.root is not None
+    assert any(theirs in finding.what for finding in verify(Log(store), site.world.root).findings)
+    assert site.again("ours", site.files).error is None
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ class Takeover(EntryBase):
 
     `described` are the settings of its job that its state does not show: what a diff compares later code with.
     `sinks` says where the rows of each sink go that can tell: a sink that shows less there has lost batches, and one
-    that goes elsewhere since has not.
+    that goes elsewhere since has not. `checkpoint` is the uuid by which they know the batches, that of `metadata.json`.
     """
 
     kind: Literal["takeover"] = "takeover"
@@ -78,6 +78,7 @@ class Takeover(EntryBase):
     partitions: dict[str, int]
     described: dict[str, dict[str, str]] = {}
     sinks: dict[str, str] = {}
+    checkpoint: str | None = None
 
 
 class StepWatermarks(Record):

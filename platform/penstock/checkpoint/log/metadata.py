@@ -81,6 +81,23 @@ def metadata_of_log(store: CheckpointStore) -> Metadata:
         raise MetadataMissing("a log without its metadata", where=f"{store.root}/{PATH}", path=PATH) from why
 
 
+def uuid_in(store: CheckpointStore) -> str | None:
+    """Return the uuid of a checkpoint, None where it has none; raises `CheckpointCorrupt` and `FormatTooNew`."""
+    try:
+        return read_metadata(store).uuid
+    except NotFound:
+        return None
+
+
+def refuse_other(known: str | None, uuid: str | None) -> None:
+    """Raise CheckpointCorrupt where the metadata is that of another checkpoint than the one that a log is `known` by.
+
+    None is what nobody knows: a log that was written before its Takeovers said it.
+    """
+    if known is not None and uuid is not None and known != uuid:
+        raise corrupt(PATH, f"it is that of checkpoint {uuid}, and the log is that of {known}")
+
+
 def uuid_of(root: CheckpointStore, job: str) -> str | None:
     """Return the uuid of a job's checkpoint, None where it has none; `root` is the store of the folder of all jobs.
 

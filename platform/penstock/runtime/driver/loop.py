@@ -170,7 +170,7 @@ class Driver:
             refuse_moved(self.log, view)
             if view.damaged and damage is Damage.FAIL:
                 recover(self.log)  # refuse damage that must not be given up before anything follows it
-            return self.identity.takeover(view, self.partitions, self.places)
+            return self.identity.takeover(view, self.partitions, self.places, checkpoint=self.uuid)
 
         yield Hook("TakeOver", "before")
         self.owned = yield from taking_over(self.log, takeover)

@@ -10,6 +10,7 @@ from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Release, Takeover
 from penstock.checkpoint.log.fencing import OwnedLog, fenced
 from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import uuid_in
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.takeover import RELEASED, View, claim, confirm, survey
 from penstock.errors import CheckpointError, Fenced, PenstockError
@@ -85,7 +86,7 @@ def hold_idle_log(
         may_take_over(view)
         # A command changes neither partitions nor where rows go.
         sinks = {} if recovered.committed_by is None else recovered.committed_by.sinks
-        return identity.takeover(view, recovered.partitions or {}, sinks)
+        return identity.takeover(view, recovered.partitions or {}, sinks, checkpoint=uuid_in(log.store))
 
     return hold_log(log, takeover), recover(log)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.log.entries import Takeover
+from penstock.checkpoint.log.metadata import refuse_other
 from penstock.checkpoint.log.takeover import View
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.rate_control import RatePolicy
@@ -26,8 +27,15 @@ class Identity:
     command: str | None = None
     described: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def takeover(self, view: View, partitions: Mapping[str, int], sinks: Mapping[str, str]) -> Takeover:
-        """Return the entry by which this driver owns a log; `partitions` and `sinks` as the entry has them."""
+    def takeover(
+        self, view: View, partitions: Mapping[str, int], sinks: Mapping[str, str], *, checkpoint: str | None
+    ) -> Takeover:
+        """Return the entry by which this driver owns a log; the arguments as the entry has them.
+
+        Raises CheckpointCorrupt where the log is that of another checkpoint: sinks would take its batches once more.
+        """
+        known = None if view.takeover is None else view.takeover.checkpoint
+        refuse_other(known, checkpoint)
         return Takeover(
             epoch=view.next_epoch,
             writer=self.writer,
@@ -39,6 +47,7 @@ class Identity:
             partitions=dict(partitions),
             described=self.described,
             sinks=dict(sinks),
+            checkpoint=checkpoint or known,
         )
 
 

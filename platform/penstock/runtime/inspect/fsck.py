@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from penstock.checkpoint.log.entries import Commit, Void
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import PATH as METADATA
-from penstock.checkpoint.log.metadata import read_metadata
-from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, recover
+from penstock.checkpoint.log.metadata import read_metadata, refuse_other
+from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, recover, takeover_of
 from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import (
@@ -110,7 +110,7 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
         blocks=blocks.blocks,
         unneeded=blocks.unneeded,
         findings=(
-            *_metadata(log),
+            *_metadata(log, before),
             *_of_log(before, back),
             *_of_state(before, states, back),
             *(Finding(what, means) for what, means in blocks.problems),
@@ -121,11 +121,12 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
     )
 
 
-def _metadata(log: Log) -> Iterator[Finding]:
+def _metadata(log: Log, recovered: Recovered) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoint's identity."""
     means = "no driver starts: sinks know the checkpoint by its uuid; put the file back from a copy"
     try:
-        read_metadata(log.store)
+        uuid, takeover = read_metadata(log.store).uuid, takeover_of(log, recovered.commit)
+        refuse_other(None if takeover is None else takeover.checkpoint, uuid)
     except NotFound:
         yield Finding(f"there is no {METADATA}", means)
     except CheckpointCorrupt as why:

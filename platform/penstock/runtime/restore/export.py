@@ -125,7 +125,7 @@ def _begin_log(made_in: CheckpointFolder, export: Export, identity: Identity, *,
     for receiver, reached in places_in(positions).items():  # an export has no blocks: theirs begin where they ended
         close_holes(BlockLog(store, receiver), reached)
     log = Log(store)
-    owned = hold_log(log, lambda view: identity.takeover(view, export.partitions, {}))
+    owned = hold_log(log, lambda view: identity.takeover(view, export.partitions, {}, checkpoint=metadata.uuid))
     place = Place(slot=owned.takeover_slot, takeover=owned.takeover_slot)
     who = {"epoch": owned.epoch, "writer": owned.writer, "place": place}
     owned.append(

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -48,9 +49,9 @@ def strays(root: Path) -> list[Path]:
     ]
 
 
-def sweeper(world: World, store: Witness) -> Driver:
+def sweeper(world: World, store: Witness, **more: Any) -> Driver:
     """Return a driver that keeps two commits."""
-    return make_driver(world, store, "first", graph=GRAPH, settings=DriverSettings(keep=2))
+    return make_driver(world, store, "first", graph=GRAPH, settings=DriverSettings(keep=2), **more)
 
 
 @pytest.mark.fault("F04", "F15")
@@ -106,9 +107,9 @@ def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_
 ) -> None:
     """At whatever hook the driver is: all that is kept can be gone back to, and the rest comes out as it would have."""
     world, store = World(root=tmp_path, times=TIMES), Witness()
-    open_or_create(store, now=0)  # as who runs a job does
+    uuid = open_or_create(store, now=0).uuid  # as who runs a job does
     strayed, deleted = False, []
-    for hook in sweeper(world, store).run():
+    for hook in sweeper(world, store, uuid=uuid).run():
         if until is not None and hook.batch == until:
             if not strayed:
                 for path in strays(tmp_path):
@@ -125,10 +126,10 @@ def test_upkeep_sweeps_what_a_driver_has_left_below_the_floor_while_another_may_
     assert judge(ledger_of(world, store, GRAPH, finished=True)) == []
     kept = [known.batch for known in recover(Log(store)).kept]
     assert verify(Log(store), tmp_path).findings == ()
-    second = make_driver(world, store, "second", graph=GRAPH)
+    second = make_driver(world, store, "second", graph=GRAPH, uuid=uuid)
     for _ in restore(second, RestoreTarget(restore=True, batch=kept[0])):
         pass
-    run_to_end(make_driver(world, store, "third", graph=GRAPH))
+    run_to_end(make_driver(world, store, "third", graph=GRAPH, uuid=uuid))
     assert sorted(set(world.rows("raw"))) == list(range(len(TIMES)))
 
 
