@@ -13,7 +13,7 @@ from penstock.operators.tuple_windows import waiting_rows
 
 
 @pytest.mark.parametrize("least", [0, 8, 10**9], ids=["at once", "by doubling", "never"])
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_rows_that_no_window_can_have_are_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, partitions: int
 ) -> None:
