@@ -124,3 +124,17 @@ def test_many_keys_with_one_row_each(kind: str, tmp_path: Path) -> None:
     emitted = run.batch(list(many(300)), time=10, mark=None)
     emitted += ended(run, 20)
     assert emitted >= 300 or kind in ("counts", "a duration each count")  # which fire with the second row
+
+
+@pytest.mark.parametrize("keys", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", ["tumbling", "session", "join", "deduplicate"])
+def test_a_million_keys_with_one_row_each(kind: str, keys: int, tmp_path: Path) -> None:
+    """3.1, 7.6: each key has state of its own, which goes once the watermark has passed it."""
+    disk = RUNS[kind](10, str(tmp_path)).disk
+    fed = list(many(keys))
+    for late, rows_now in ((None, fed), (END_OF_TIME, [])):
+        if kind == "join":
+            disk.batch([[(row["k"], row["t"], row["n"]) for row in rows_now], []], late=late, close=late)
+        else:
+            disk.batch([rows_now], late=late, close=late)
+        assert disk.shown().num_rows == (keys if rows_now else 0)
