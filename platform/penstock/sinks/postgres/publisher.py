@@ -2,6 +2,7 @@
 
 The order of one publication::
 
+    lock the table                             nobody drops or changes it; other writers are not held up
     lock the app's row in penstock_batches     other publishers of the app wait, and see what this one has done
     its batch                                  is this one or a later one: done, or SinkAhead
     COPY into a temporary table                nobody else sees it
@@ -59,7 +60,7 @@ class PostgresPublisher(Publisher):
         rows = read_staged(self._staging, publication.files)
         with _ended_on_error(self), named_errors(self._where):
             connection = self._connected()
-            shape = self._shape(rows.schema)
+            shape = self._kept_shape(rows.schema)
             seen = self._locked(shape, publication.app)
             self._refuse_behind(publication.app, seen)
             if seen > publication.batch:
@@ -133,6 +134,14 @@ class PostgresPublisher(Publisher):
             raise SinkError("the table is gone", where=self._where)
         refuse_misfit(shape, schema, self._keys, self._where)
         return shape
+
+    def _kept_shape(self, schema: pa.Schema) -> TableShape:
+        """Return the table as it is until the transaction ends: a table in its place would get rows and no batch."""
+        from psycopg.sql import SQL
+
+        self._shape(schema)
+        self._connected().execute(SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(self._table.sql()))
+        return self._shape(schema)
 
     def _locked(self, shape: TableShape, app: str) -> int:
         """Return the newest batch, -1 for none, in a row that is ours until the transaction ends."""

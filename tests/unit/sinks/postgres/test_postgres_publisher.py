@@ -180,6 +180,30 @@ def test_a_table_that_was_dropped_and_made_again_is_behind(writing: Writing) -> 
 
 
 @pytest.mark.fault("F70")
+@pytest.mark.fault("F70")
+@pytest.mark.parametrize("step", ["_locked", "_insert", "_remember"])
+def test_a_table_is_not_replaced_while_a_batch_is_written(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """9.5: the rows went into the new table and the batch to the old one, so a redo would have doubled them."""
+    publisher = writing.publisher()
+    publisher.publish(writing.numbers(0, 0))
+    taken = getattr(module.PostgresPublisher, step)
+    refused: list[str] = []
+
+    def replacing(*asked: Any) -> Any:
+        with psycopg.connect(writing.postgres.dsn(), autocommit=True) as other:
+            other.execute("SET lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                other.execute(f"DROP TABLE {writing.table}")
+            refused.append(step)
+        return taken(*asked)
+
+    monkeypatch.setattr(module.PostgresPublisher, step, replacing)
+    publisher.publish(writing.numbers(1, 1))
+    assert (refused, writing.rows()) == ([step], [(0,), (1,)])
+
+
 def test_a_table_that_was_changed_since_is_told(writing: Writing) -> None:
     """Each batch looks at the columns anew."""
     publisher = writing.publisher()
