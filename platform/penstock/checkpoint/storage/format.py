@@ -23,10 +23,11 @@ from penstock.errors import EntryRefused, FormatTooNew
 
 FORMAT_VERSION = 1
 _ENTRIES = ("takeover", "offsets", "commit", "restore", "save", "unsave", "compaction", "void", "release")
-LATER_KINDS = dict.fromkeys((*_ENTRIES, "moved", "arrival", "skip", "manifest", "seal"), 2)
+LATER_KINDS = {**dict.fromkeys((*_ENTRIES, "moved", "arrival", "skip", "manifest", "seal"), 2), "takeover": 3}
 """Kinds that have a later version: a Penstock that does not know it refuses, and writes nothing after them.
 
 Entries of version 1 know no Compaction: a reader without it would take the holes that one leaves for a loss.
+A Takeover of version 2 does not name its checkpoint.
 A manifest is of version 1 unless a part of its state appends.
 A seal of version 1 does not say that the folder of the next epoch was there before it."""
 MAX_BODY = 64 * 2**20

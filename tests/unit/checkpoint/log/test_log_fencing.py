@@ -12,6 +12,7 @@ from penstock.checkpoint.log.entries import Place, Release, Save
 from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.takeover import survey
+from penstock.checkpoint.storage.format import LATER_KINDS
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import (
     CheckpointCorrupt,
@@ -118,7 +119,7 @@ def test_a_later_penstock_takes_over_from_an_earlier_one() -> None:
     owned = own(log)
     from test_format import forged
 
-    store.create(log.path(1), forged(b"{}", version=3, kind="takeover"))
+    store.create(log.path(1), forged(b"{}", version=LATER_KINDS["takeover"] + 1, kind="takeover"))
     with pytest.raises(Fenced, match="later Penstock"):
         owned.append(offsets(0))
     before = dict(store._files)
