@@ -63,9 +63,11 @@ _STORAGE = tuple(
     error.code
     for error in (StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy)
 )
-_JUDGED = tuple(error.code for error in (GateStopped, CannotRestore, CheckpointPartial, FormerCheckpoint))
-_UNFIT = tuple(error.code for error in (PartitionsChanged, StepsChanged))
 """Errors of a server that is away: they pause a stream and spend none of its failures."""
+_JUDGED = tuple(error.code for error in (GateStopped, CannotRestore, CheckpointPartial, FormerCheckpoint))
+"""Errors that no other version of the code mends."""
+_UNFIT = tuple(error.code for error in (PartitionsChanged, StepsChanged))
+"""Errors of a state that is not that of the code, or of the options of the start."""
 _IN_COPY = re.compile(r"""[^\s()'":]*_versions/[0-9a-f]{12}/""")
 """The beginning of a path into one of the copies that `versions` makes."""
 _DYING = 20.0
