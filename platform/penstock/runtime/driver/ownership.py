@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from typing import cast
 
 from penstock.checkpoint.log.compaction import compact
-from penstock.checkpoint.log.entries import Release, Takeover
+from penstock.checkpoint.log.entries import Entry, Release, Takeover
 from penstock.checkpoint.log.fencing import OwnedLog, fenced
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import uuid_in
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.takeover import RELEASED, View, claim, confirm, survey
-from penstock.errors import CheckpointError, Fenced, PenstockError
+from penstock.errors import CheckpointCorrupt, CheckpointError, Fenced, NotFound, PenstockError
 from penstock.runtime.driver.retention import purge_at_rest
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.driver.stages import Hook
@@ -25,7 +25,7 @@ __all__ = [
     "hold_idle_log",
     "hold_log",
     "idle_log",
-    "is_of_command",
+    "is_of_last_driver",
     "release_at_rest",
     "taking_over",
 ]
@@ -119,9 +119,19 @@ def release_at_rest(owned: OwnedLog, recovered: Recovered, reason: str) -> None:
     owned.append(Release(epoch=owned.epoch, writer=owned.writer, reason=reason, published=shown))
 
 
-def is_of_command(takeover: Takeover) -> bool:
-    """Return whether a command took the log over, to put something down in it: the job did not run."""
-    return takeover.code_version.startswith(_COMMAND)
+def is_of_last_driver(log: Log, takeover: Takeover, writer: object) -> bool:
+    """Return whether a writer is the last driver, whichever commands have put something down in the log since.
+
+    Of an imported checkpoint nobody is. Where the Takeover of the driver is deleted, nothing says that it was another.
+    """
+    newest: Entry | None = takeover
+    while isinstance(newest, Takeover) and newest.code_version.startswith(_COMMAND):
+        before, newest = newest.placed.takeover, None
+        if before is None:
+            return False
+        with suppress(CheckpointCorrupt, NotFound):
+            newest = log.read(before)
+    return not isinstance(newest, Takeover) or newest.writer == writer
 
 
 def _left_before(owned: OwnedLog) -> str | None:

@@ -19,7 +19,7 @@ from penstock.config.settings import Settings
 from penstock.errors import EXIT_RETRY, CheckpointCorrupt, PenstockError, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
-from penstock.runtime.driver.ownership import FAILED, is_of_command
+from penstock.runtime.driver.ownership import FAILED, is_of_last_driver
 from penstock.runtime.inspect.watermark_report import StepMark, watermark_report
 from penstock.runtime.process.heartbeat import StatusRecords, batches_in, former_checkpoint
 from penstock.runtime.process.job_load import LoadReport, load_report
@@ -275,7 +275,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         recovered = recover(log, Damage.LIST)
     newest = StatusRecords(control, job).newest()
     record: Mapping[str, Any] = newest.body if newest is not None else {}
-    if view.takeover is not None and not is_of_command(view.takeover) and record.get("writer") != view.takeover.writer:
+    if view.takeover is not None and not is_of_last_driver(log, view.takeover, record.get("writer")):
         record = {}  # of a driver before, or of one that was fenced and does not know it
     at = record.get("at")
     age = (clock.wall() - at) / 1_000_000 if isinstance(at, int | float) and abs(at) <= END_OF_TIME else None

@@ -9,10 +9,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from checkpoint_samples import commit, offsets, own
+from checkpoint_samples import commit, offsets, own, restore_entry
 from project_samples import make_project
 
 from penstock.checkpoint.log.entries import ManifestRef, Release, Restore, Save, StagedFile
+from penstock.checkpoint.log.entries import Place as LogPlace
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.storage.local import LocalStore
@@ -40,10 +41,10 @@ class Place:
         self.settings = settings.model_copy(update={"root": root})
         self.records = StatusRecords(LocalStore(root), "orders")
 
-    def begin(self, holder: str = ELSEWHERE, writer: str = "w1") -> None:
+    def begin(self, holder: str = ELSEWHERE, writer: str = "w1", **other) -> None:
         self.log = Log(LocalStore(self.root / "orders"))
         open_or_create(self.log.store, now=0)
-        self.owned = own(self.log, writer, holder=holder)
+        self.owned = own(self.log, writer, holder=holder, **other)
 
     def batch(self, batch: int, **other) -> None:
         owned = self.owned
@@ -201,6 +202,19 @@ def test_a_job_is_as_its_driver_left_it_whatever_commands_have_put_down_since(pl
     after = place.status()
     assert (before.state, before.error, before.left) == (state, said, {"orders": 7})
     assert (after.state, after.error, after.left) == (state, said, {"orders": 7})
+
+
+def test_an_imported_job_has_no_record_of_the_driver_of_a_former_checkpoint(place):
+    """10.2: a job of its name ended in this root before, and its error and the rows that it left are none of this."""
+    place.begin()
+    place.says(state="failed", exit_code=78, error={"code": "PEN-X", "what": "it broke"}, left={"orders": 7}, held=[3])
+    shutil.rmtree(place.root / "orders")
+    place.begin(writer="w2", code_version="penstock import")
+    exported = commit(5, 1, "w2", place=LogPlace(slot=0, takeover=0))
+    place.owned.append(restore_entry(place.owned, batch=5, source="import", commit=exported))
+    place.leave("imported")
+    status = place.status()
+    assert (status.state, status.error, status.left, status.held) == (JobState.STOPPED, None, {}, ())
 
 
 def test_damage_in_the_log_needs_a_person_and_is_shown(place):
