@@ -300,6 +300,10 @@ class Source(Protocol):
         Raises SourceNotFound, ConfigError or another error by name for what can be known before the first batch.
         """
 
+    def describe(self) -> str:
+        """Return what is read, as one line for `penstock explain`, without secrets. By default it is the type."""
+        return type(self).__name__
+
 
 def with_hidden(
     table: pa.Table,

@@ -97,6 +97,10 @@ class Http(Source):
             if column not in METADATA:
                 raise ConfigError(f"with_columns has {column!r}; a request has {', '.join(METADATA)}")
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"Http on {self.host}:{self.port}"
+
     def open(self, spark: Any) -> ReceivingReader:
         """Return the reader."""
         form = Json(self.schema)

@@ -134,6 +134,15 @@ class Kafka(Source):
         reader.decode_by(form, form.columns())
         return reader
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        if self.pattern is not None:
+            return f"Kafka topics that match {self.pattern}"
+        if self.partitions is not None:
+            return f"Kafka partitions {', '.join(f'{name}-{n}' for name, ns in self.partitions.items() for n in ns)}"
+        topics = self.topics or ()
+        return f"Kafka {'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
+
     @property
     def config(self) -> dict[str, Any]:
         """Return the settings of a consumer."""

@@ -65,6 +65,10 @@ class Rate(Source):
         if self.ramp is not None and (not isinstance(self.ramp, Duration) or self.ramp.micros < 1):
             raise ConfigError(f"ramp is {self.ramp!r}; it takes a duration such as seconds(30), or None")
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"Rate of {self.rows_per_second:,} rows a second"
+
     def open(self, spark: Any) -> RateReader:
         """Return the reader; a job without a position begins now."""
         return RateReader(self, SystemClock())

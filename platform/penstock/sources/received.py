@@ -84,6 +84,11 @@ class Receive(Source):
             replication=self.replication,
         )
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        kind = self.receiver if isinstance(self.receiver, type) else type(self.receiver)
+        return f"Receive by {kind.__name__}"
+
     def open(self, spark: Any) -> ReceivingReader:
         """Return the reader."""
         schema = arrow_schema(self.schema)

@@ -101,6 +101,10 @@ class FileReplay(Source):
         if problem is not None:
             raise ConfigError(f"order_by: {problem}")
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"FileReplay of {self.path}"
+
     def open(self, spark: Any) -> ReplayReader:
         """Sort the file once into a copy that the tasks map, and return the reader."""
         path = Path(self.path)

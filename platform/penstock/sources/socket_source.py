@@ -75,6 +75,10 @@ class Socket(Source):
         if not 1 <= self.max_record <= 1 << 24:
             raise ConfigError(f"max_record is {self.max_record}, and is from 1 to 16,777,216 bytes")
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"Socket to {self.host}:{self.port}"
+
     def open(self, spark: Any) -> ReceivingReader:
         """Return the reader."""
         form = self.format.opened([])

@@ -126,7 +126,7 @@ def _step(node: Node, plan: JobPlan) -> str:
 
 
 def _source(node: SourceNode) -> str:
-    text = f"source {node.name}: {type(node.source).__name__}"
+    text = f"source {node.name}: {node.source.describe()}"
     if node.event_time is not None:
         text += f", event time {node.event_time}, at most {Duration(node.max_out_of_order)} out of order"
     return text

@@ -66,6 +66,10 @@ class DeltaTable(Source):
         if self.changes and self.on_rewrite is not OnRewrite.FAIL:
             raise ConfigError("changes=True reads what is deleted and updated, so on_rewrite= has no meaning")
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"DeltaTable {self.path}{', its change data feed' if self.changes else ''}"
+
     def open(self, spark: Any) -> DeltaReader:
         """Return the reader; raises SourceNotFound, TableUnreadable, FolderUnreadable and SourceUnavailable."""
         log = DeltaLog(file_system(self.path))

@@ -144,6 +144,10 @@ class Files(Source):
             derived=derived,
         )
 
+    def describe(self) -> str:
+        """Return one line for `penstock explain`."""
+        return f"Files {str(self.path).rstrip('/')}/{self.pattern}"
+
     @property
     def file_format(self) -> FileFormat:
         """Return what makes rows of a whole file."""

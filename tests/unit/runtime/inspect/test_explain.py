@@ -10,7 +10,18 @@ from penstock.receivers import Receiver
 from penstock.runtime.driver.stages import BATCH
 from penstock.runtime.inspect.explain import explain_graph, guarantees
 from penstock.sinks import Console, Delta, MemorySink
-from penstock.sources import MemorySource, Receive
+from penstock.sources import (
+    DeltaTable,
+    FileReplay,
+    Files,
+    Http,
+    Json,
+    Kafka,
+    MemorySource,
+    Rate,
+    Receive,
+    Socket,
+)
 from penstock.windows import Sliding
 
 ROWS = "user string, t timestamp, v int"
@@ -124,13 +135,42 @@ def test_a_window_without_key_is_one_partition():
     assert "window all: 1 h, no key, 1 state partition, late rows dropped and counted; n = count()" in texts
 
 
+class Silent(Receiver):
+    """Receives nothing."""
+
+    def on_start(self) -> None:
+        """Return at once."""
+
+
+BROKER = {"servers": "broker:9092", "format": Json("id long"), "options": {"sasl.password": "hunter2"}}
+WHAT = [
+    (Kafka(["orders", "returns"], **BROKER), "Kafka topics orders, returns"),
+    (Kafka(["orders"], **BROKER), "Kafka topic orders"),
+    (Kafka(pattern="orders.*", **BROKER), "Kafka topics that match orders.*"),
+    (Kafka(partitions={"orders": [0, 2]}, **BROKER), "Kafka partitions orders-0, orders-2"),
+    (FileReplay("data/flights.csv", order_by="t"), "FileReplay of data/flights.csv"),
+    (Files("landing/", format=Json("id long"), pattern="*.json"), "Files landing/*.json"),
+    (DeltaTable("tables/orders"), "DeltaTable tables/orders"),
+    (DeltaTable("tables/orders", changes=True), "DeltaTable tables/orders, its change data feed"),
+    (Rate(5_000), "Rate of 5,000 rows a second"),
+    (Socket("sensors", 9_000), "Socket to sensors:9000"),
+    (Http(port=8_080, token="h" * 32, schema="id long"), "Http on 127.0.0.1:8080"),
+    (Receive(Silent(), schema="id long"), "Receive by Silent"),
+    (Receive(Silent, schema="id long"), "Receive by Silent"),
+]
+
+
+@pytest.mark.parametrize(("source", "text"), WHAT, ids=[text for _, text in WHAT])
+def test_a_source_says_what_it_reads(source, text):
+    """F62: as a sink says where rows go, and never an option that may be secret."""
+    job = Job("described")
+    job.source("s", source).write("out", MemorySink())
+    steps = {s.title: s.rows for s in explain_graph(job.graph())}["Steps"]
+    assert steps[0][1] == f"source s: {text}"
+
+
 def test_a_guarantee_says_of_which_pushed_rows_it_speaks(tmp_path):
     """F47: no source has what a receiver has not acknowledged."""
-
-    class Silent(Receiver):
-        def on_start(self) -> None:
-            """Receive nothing."""
-
     job = Job("received")
     job.source("s", Receive(Silent(), schema="k long")).write("out", Delta(tmp_path / "out"))
     ((_, promise),) = guarantees(job.graph())
