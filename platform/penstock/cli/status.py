@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,7 +54,8 @@ def status(
         if watermarks:
             _show_watermarks(settings, job, json=json)
             return
-        facts, unreadable = read_status(settings, job, SystemClock()), _unreadable_requests(settings, job)
+        facts = _beside_stream(read_status(settings, job, SystemClock()), settings)
+        unreadable = _unreadable_requests(settings, job)
         if json:
             write_json({**facts.to_json(), "unreadable_requests": unreadable})
             return
@@ -65,6 +67,25 @@ def status(
             again = f"ask again: penstock requeue {job} --source NAME"
             table.add_row(Text("warning", style="bold"), Text(f"{said}; {again}"))
         show(table)
+
+
+def _beside_stream(facts: JobStatus, settings: Settings) -> JobStatus:
+    """Return the status with the end that somebody asked for, where a driver of the stream had died before it.
+
+    The driver that was to take over from it may have ended, as asked, before it owned the log.
+    """
+    from penstock.checkpoint.roots import control_store
+    from penstock.runtime.inspect.job_status import JobState
+    from penstock.supervise.records import StreamRecords
+    from penstock.supervise.stream import Phase
+
+    generation = facts.record.get("generation")
+    if facts.state is not JobState.DIED or not isinstance(generation, int):
+        return facts
+    stream = StreamRecords(control_store(settings.root, make=False), facts.job).newest()
+    # A driver that was started by hand has generation 0, and no stream that ends with it.
+    ended = stream.phase in (Phase.STOPPED, Phase.SUSPENDED) and 0 < generation <= stream.generation
+    return replace(facts, state=JobState.STOPPED) if ended else facts
 
 
 def _unreadable_requests(settings: Settings, job: str) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 
 import pytest
 from checkpoint_samples import own, run_batch
@@ -15,6 +17,7 @@ from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
+from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Wish
@@ -154,3 +157,27 @@ def test_an_editors_lock_and_a_name_that_is_none_are_no_jobs(root):
     (root / "jobs" / "my-helper.py").touch()
     code, out, _ = run(root, "streams", "--json")
     assert (code, [s["job"] for s in json.loads(out)]) == (0, ["orders", "second"])
+
+
+@pytest.mark.parametrize(
+    ("phase", "generation", "state"),
+    [
+        (Phase.SUSPENDED, 1, "stopped"),
+        (Phase.STOPPED, 1, "stopped"),
+        (Phase.BACKOFF, 1, "died"),
+        (Phase.SUSPENDED, 0, "died"),
+    ],
+    ids=["suspended", "stopped", "to be restarted", "by hand"],
+)
+def test_a_stream_that_was_ended_before_a_driver_took_over_has_not_died(root, phase, generation, state):
+    """Its driver was killed, and the next one was told to end while Spark started; `streams` says the same."""
+    folder = root / "checkpoints"
+    store = control_store(folder)
+    log = Log(LocalStore(folder / "orders"))
+    open_or_create(log.store, now=0)
+    owned = own(log, holder=f"{socket.gethostname()}:{os.getpid()}:1")
+    run_batch(owned, 0)
+    StatusRecords(store, "orders").put({"writer": "w1", "at": 0, "state": "running", "generation": generation})
+    StreamRecords(store, "orders").update(lambda stream: (stream.having(phase=phase, first=1, generation=2), None))
+    code, out, _ = run(root, "status", "orders", "--json")
+    assert (code, json.loads(out)["state"]) == (0, state)
