@@ -120,6 +120,10 @@ def why_not(view: JobView, name: str, batch: str) -> str:
             f"Batch {int(batch):,}" if batch.isascii() and batch.isdecimal() and len(batch) < _LONG else "That batch"
         )
         return f"{number} is not held: somebody has decided on it, or no gate has held it."
+    if view.runs and not view.stream.wants_driver and _LACKS[request] == _NOTHING_RUNS:
+        wish = view.stream.wish.value.lower()
+        by_hand = "The driver was started by hand, and can only be stopped."
+        return by_hand if view.stream.is_over else f"The driver ends after its batch, because {wish} was asked for."
     return _LACKS[request].format(state=view.state)
 
 

@@ -58,6 +58,18 @@ def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
     site.says(generation=0)
     assert "● running" in site.text("/jobs/orders")
     assert buttons(site) & {"stop", "drain", "suspend", "resume"} == {"stop"}
+    for word in ("drain", "suspend"):
+        why = words_of(site.get(f"/jobs/orders/ask/{word}").text)
+        assert "The driver was started by hand, and can only be stopped." in why
+
+
+def test_a_driver_that_ends_is_not_asked_to_drain(site):
+    """It runs until its batch is done, and the page says whose end that is."""
+    site.stream(wish=Wish.STOP, phase=Phase.RUNNING, generation=1)
+    site.says(generation=1)
+    for word in ("drain", "suspend"):
+        why = words_of(site.get(f"/jobs/orders/ask/{word}").text)
+        assert "The driver ends after its batch, because stop was asked for." in why
 
 
 @pytest.mark.parametrize("request_", list(Request), ids=lambda request: request.value)
