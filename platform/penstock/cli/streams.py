@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,7 +88,7 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
         errors: list[PenstockError] = []
         newest = {job: newest_stream(here, job, errors) for job in stream_jobs(here)}
         if json:
-            write_json([_facts(job, stream) for job, stream in newest.items()])
+            write_json([{**_facts(job, s), "rolled_back_for": _rollback(here, job, s)} for job, s in newest.items()])
         else:
             table = Table(box=None, pad_edge=False)
             for head in ("job", "state", "since", "generation", "restarts", "reason"):
@@ -95,10 +96,25 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
             for job, stream in newest.items():
                 since = shown_moment(stream.since) if stream.since else ""
                 counts = (str(stream.generation), str(stream.restarts))
-                table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, stream.reason or "")))
+                reason = stream.reason or _rollback(here, job, stream) or ""
+                table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, reason)))
             show(table)
         if errors:  # the command ends as the trouble of a job does, once all that can be shown is shown
             raise errors[0]
+
+
+def _rollback(project: Project, job: str, stream: Stream) -> str | None:
+    """Return why a version of the code was rolled back, None where none was: the stable one then runs for no reason."""
+    from penstock.supervise.control import stream_control
+    from penstock.supervise.stream import why_rolled_back
+
+    if stream.rolled_back is None:
+        return None
+    why = None
+    with suppress(PenstockError):  # the trouble of its files is what the list says of the job
+        history = stream_control(project, job).records.history()
+        why = why_rolled_back(stream.rolled_back, (kept for _, kept in history))
+    return why or f"version {stream.rolled_back} was rolled back"
 
 
 @commands.command()
@@ -333,6 +349,6 @@ def _sentence(job: str, command: Command, asked: Asked) -> str:
 
 
 def _facts(job: str, stream: Stream) -> dict[str, object]:
-    shown = {"phase", "wish", "reason", "since", "generation", "first", "limits", "version"}
+    shown = {"phase", "wish", "reason", "since", "generation", "first", "limits", "version", "rolled_back"}
     handle = stream.driver.handle if stream.driver is not None else None
     return {"job": job, **stream.model_dump(mode="json", include=shown), "restarts": stream.restarts, "driver": handle}

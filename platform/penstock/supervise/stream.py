@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from itertools import pairwise
 from typing import Annotated, Self
 
 from pydantic import Field, JsonValue
@@ -18,7 +19,17 @@ from penstock.graph.names import is_name
 from penstock.rates.limits import Limits
 from penstock.runtime.restore.target import RestoreTarget, parse_start, parse_state
 
-__all__ = ["Answered", "DriverSlot", "Phase", "StartOptions", "Stream", "Wish", "begins_from", "start_words"]
+__all__ = [
+    "Answered",
+    "DriverSlot",
+    "Phase",
+    "StartOptions",
+    "Stream",
+    "Wish",
+    "begins_from",
+    "start_words",
+    "why_rolled_back",
+]
 
 
 class Wish(Enum):
@@ -229,3 +240,9 @@ class Stream(Record):
     def is_over(self) -> bool:
         """Return whether the stream has come to an end and no newer start is wanted."""
         return self.phase.is_final
+
+
+def why_rolled_back(version: str, records: Iterable[Stream]) -> str | None:
+    """Return why a version was rolled back, as the records of its stream say; None where they no longer tell."""
+    turns = (after for before, after in pairwise(records) if before.rolled_back != version == after.rolled_back)
+    return next((turn.reason for turn in reversed([*turns])), None)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.runtime.inspect.open_windows import StepWaits
-from penstock.supervise.stream import Phase, Stream
+from penstock.supervise.stream import Phase, Stream, why_rolled_back
 from penstock.ui.commits import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.flow import Flow, flow_of
 from penstock.ui.formatting import finite, total
@@ -229,9 +229,7 @@ class JobView:
     def rolled_back_for(self) -> str | None:
         """Return why the version was rolled back, None where the kept records no longer tell."""
         version = self.stream.rolled_back
-        records = [stream for _, stream in self.reading.history]
-        turns = (after for before, after in pairwise(records) if before.rolled_back != version == after.rolled_back)
-        return next((turn.reason for turn in reversed([*turns])), None)
+        return None if version is None else why_rolled_back(version, (stream for _, stream in self.reading.history))
 
     @property
     def limits(self) -> Limits:

@@ -181,3 +181,22 @@ def test_a_stream_that_was_ended_before_a_driver_took_over_has_not_died(root, ph
     StreamRecords(store, "orders").update(lambda stream: (stream.having(phase=phase, first=1, generation=2), None))
     code, out, _ = run(root, "status", "orders", "--json")
     assert (code, json.loads(out)["state"]) == (0, state)
+
+
+def test_a_rollback_is_listed_with_its_reason_while_the_stable_version_runs(root):
+    """DESIGN 11: RUNNING has no reason of its own, and the new version is not what runs."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    back = {"phase": Phase.BACKOFF, "version": "old", "rolled_back": "new", "reason": "new failed: PEN-X"}
+    for changes in ({"phase": Phase.RUNNING, "version": "new"}, back, {"phase": Phase.RUNNING, "reason": None}):
+        records.update(lambda stream, changes=changes: (stream.having(**changes), None))
+    assert "new failed: PEN-X" in run(root, "streams")[1]
+    (orders,) = [row for row in json.loads(run(root, "streams", "--json")[1]) if row["job"] == "orders"]
+    assert (orders["rolled_back"], orders["rolled_back_for"], orders["reason"]) == ("new", "new failed: PEN-X", None)
+    conf = root / "conf" / "jobs" / "orders.toml"
+    right = conf.read_text()
+    conf.write_text("[sources\n")
+    listed = json.loads(run(root, "streams", "--json")[1])
+    assert [row["rolled_back_for"] for row in listed] == ["version new was rolled back", None]
+    conf.write_text(right)
+    records.update(lambda stream: (stream.having(rolled_back=None), None))
+    assert "PEN-X" not in run(root, "streams")[1]
