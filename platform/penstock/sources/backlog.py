@@ -6,14 +6,16 @@ end of a bounded run, mean the same for every source, and none has to mind them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from penstock.errors import ConfigError
 from penstock.rates.division import bounded_shares, partition_bounds, rows_within, shares_within
 
-__all__ = ["Ends", "ReadLimit", "Waiting", "clamp", "divide", "left_behind"]
+__all__ = ["Ends", "ReadLimit", "Waiting", "WaitingFile", "clamp", "divide", "left_behind"]
 
 Ends = Mapping[str, int]
 """By partition, the place up to which a batch or a run reads; exclusive."""
@@ -28,6 +30,7 @@ class ReadLimit:
     Attributes:
         rows: The most rows of the batch, a hard limit.
         bytes: The most bytes of the batch, a hard limit; it holds for the partitions that say how many wait.
+        files: The most files of the batch, a hard limit; it holds for the partitions that say which wait.
         estimated: The rows that a rate gives in a batch; a floor of partitions goes before it (SEMANTICS 8.2).
         partition_most: The most rows of each partition.
         partition_least: The rows that each partition may read, whatever the others have, unless a hard limit is
@@ -36,12 +39,13 @@ class ReadLimit:
 
     rows: int | None = None
     bytes: int | None = None
+    files: int | None = None
     estimated: float | Fraction | None = None
     partition_most: int | None = None
     partition_least: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("rows", "bytes", "partition_most", "partition_least"):
+        for name in ("rows", "bytes", "files", "partition_most", "partition_least"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is 1 or more in a limit, found {value}; to read nothing, pause the stream")
@@ -74,6 +78,13 @@ class ReadLimit:
         )
 
 
+class WaitingFile(NamedTuple):
+    """A file that waits: `end` is the place after it, and `bytes` are those of it that wait."""
+
+    end: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The backlog of one partition: `next` <= `batch_end` <= `latest`, places in a unit of the source's own.
@@ -84,6 +95,8 @@ class Waiting:
         rows: How many rows lie between; where only reading tells, a guess. 0 for places that hold no row.
         batch_end: How far one batch may read by the source's own settings.
         bytes: How many bytes lie between; None where the source does not know.
+        files: The files up to `batch_end`, in the order in which they are read. The first may be read in part, and then
+            its bytes are those of the rest. Empty where places are in no files, or nothing waits.
     """
 
     next: int
@@ -91,6 +104,7 @@ class Waiting:
     rows: int
     batch_end: int
     bytes: int | None = None
+    files: Sequence[WaitingFile] = ()
 
     @classmethod
     def of_rows(cls, first: int, latest: int, *, at_most: int | None = None) -> Waiting:
@@ -140,6 +154,7 @@ def divide(backlog: Mapping[str, Waiting], limit: ReadLimit) -> dict[str, int]:
     ends = {
         name: min(waiting.batch_end, _place(waiting, allowed[name], waiting.rows)) for name, waiting in backlog.items()
     }
+    ends = ends if limit.files is None else _within_files(backlog, ends, limit.files)
     return ends if limit.bytes is None else _within_bytes(backlog, ends, limit.bytes)
 
 
@@ -151,18 +166,54 @@ def left_behind(backlog: Mapping[str, Waiting], ends: Ends) -> int:
     )
 
 
-def _within_bytes(backlog: Mapping[str, Waiting], ends: Ends, most: int) -> dict[str, int]:
-    """Return the ends by which a batch has no more than so many bytes, as if they lay evenly."""
-    sizes = {
-        name: _up_to(waiting, waiting.bytes, ends[name])
+def _within_files(backlog: Mapping[str, Waiting], ends: Ends, most: int) -> dict[str, int]:
+    """Return the ends by which a batch reads no more than so many files; one that is read in part is one of them."""
+    counts = {
+        name: bisect_left(waiting.files, ends[name], key=lambda file: file.end) + 1 if ends[name] > waiting.next else 0
         for name, waiting in backlog.items()
-        if waiting.bytes and waiting.rows
+        if waiting.files
+    }
+    if sum(counts.values()) <= most:
+        return dict(ends)
+    shares = shares_within(counts, most)
+    bounds = {name: backlog[name].files[share - 1].end for name, share in shares.items() if share}
+    return {name: min(end, bounds.get(name, end)) for name, end in ends.items()}
+
+
+def _within_bytes(backlog: Mapping[str, Waiting], ends: Ends, most: int) -> dict[str, int]:
+    """Return the ends by which a batch has no more than so many bytes, as if they lay evenly in what is no file."""
+    sizes = {
+        name: _bytes_up_to(waiting, ends[name]) for name, waiting in backlog.items() if waiting.bytes and waiting.rows
     }
     if sum(sizes.values()) <= most:
         return dict(ends)
     shares = shares_within(sizes, most)
-    bounds = {name: _place(backlog[name], share, backlog[name].bytes or 0) for name, share in shares.items()}
-    return {name: min(end, bounds.get(name, end)) for name, end in ends.items()}
+    bounds = {name: _place_of_bytes(backlog[name], share) for name, share in shares.items()}
+    return {name: min(end, bounds[name]) if name in bounds else end for name, end in ends.items()}
+
+
+def _bytes_up_to(waiting: Waiting, place: int) -> int:
+    """Return the bytes that wait before a place."""
+    if not waiting.files:
+        return _up_to(waiting, waiting.bytes or 0, place)
+    total, first = 0, waiting.next
+    for end, size in waiting.files:
+        if place <= end:
+            return total + -(-size * (place - first) // (end - first))
+        total, first = total + size, end
+    return total
+
+
+def _place_of_bytes(waiting: Waiting, most: int) -> int:
+    """Return the place after so many of the bytes that wait; one place is read at least."""
+    if not waiting.files:
+        return _place(waiting, most, waiting.bytes or 0)
+    left, first = most, waiting.next
+    for end, size in waiting.files:
+        if size > left:
+            return max(first + (end - first) * left // size, waiting.next + 1)
+        left, first = left - size, end
+    return first
 
 
 def _up_to(waiting: Waiting, amount: int, place: int) -> int:

@@ -54,7 +54,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.policies import OnEnd
-from penstock.sources.backlog import Ends, ReadLimit, Waiting
+from penstock.sources.backlog import Ends, ReadLimit, Waiting, WaitingFile
 from penstock.time.arrival import PARTITION, POSITION
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ __all__ = [
     "SplitReader",
     "TaskReader",
     "Waiting",
+    "WaitingFile",
     "with_hidden",
 ]
 

@@ -179,6 +179,16 @@ class SourceContract:
             ends = {name: waiting.next for name, waiting in reader.backlog(end).items()}
             assert all(ends[name] >= waiting.next for name, waiting in backlog.items())
 
+    def test_the_files_of_a_backlog_follow_one_another_up_to_the_batch(self, feed: Feed) -> None:
+        """Waiting.files: none is empty of places, and the last one ends where the batch does."""
+        reader = feed(23)
+        for start in [None, *(end for _, end in spans(reader, limit=5))]:
+            for waiting in reader.backlog(start).values():
+                bounds = [waiting.next, *(file.end for file in waiting.files)]
+                assert bounds == sorted(set(bounds))
+                assert bounds[-1] == waiting.batch_end or not waiting.files
+                assert all(file.bytes >= 0 for file in waiting.files)
+
     def test_a_backlog_counts_what_waits(self, feed: Feed) -> None:
         """SEMANTICS 2.4: in every partition there is, also one of which nothing waits."""
         reader = feed(23)

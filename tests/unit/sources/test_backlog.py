@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.rates import partition_limits
-from penstock.sources.backlog import ReadLimit, Waiting, clamp, divide, left_behind
+from penstock.sources.backlog import ReadLimit, Waiting, WaitingFile, clamp, divide, left_behind
 
 
 def rows(**waiting: int) -> dict[str, Waiting]:
     """Return partitions of which so many rows wait behind place 10."""
     return {name: Waiting.of_rows(10, 10 + n) for name, n in waiting.items()}
+
+
+def in_files(*sizes: tuple[int, int]) -> Waiting:
+    """Return files behind place 10, by their places and bytes; each place has two rows."""
+    ends = [10 + sum(places for places, _ in sizes[: i + 1]) for i in range(len(sizes))]
+    files = [WaitingFile(end, size) for end, (_, size) in zip(ends, sizes, strict=True)]
+    last, total = max([10, *ends]), sum(size for _, size in sizes)
+    return Waiting(next=10, latest=last, rows=2 * (last - 10), batch_end=last, bytes=total, files=files)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +118,71 @@ def test_bytes_bound_a_batch_where_a_source_knows_them() -> None:
     assert divide(waiting, ReadLimit(bytes=520, partition_most=300)) == {"large": 3, "small": 6, "unknown": 7}
 
 
+@pytest.mark.parametrize(
+    ("limit", "read"),
+    [
+        (ReadLimit(files=9), {"folder": 5, "table": 9, "topic": 7}),
+        (ReadLimit(files=4), {"folder": 3, "table": 3, "topic": 7}),
+        (ReadLimit(files=1), {"folder": 1, "table": 3, "topic": 7}),
+        (ReadLimit(files=3, rows=16), {"folder": 2, "table": 3, "topic": 3}),
+        (ReadLimit(files=8, bytes=125), {"folder": 1, "table": 3, "topic": 7}),
+        (ReadLimit(bytes=1), {"folder": 1, "table": 1, "topic": 7}),
+    ],
+    ids=["all fit", "by what waits", "one each", "parts of files count", "bytes as well", "a place at least"],
+)
+def test_files_bound_a_batch_where_places_are_in_files(limit: ReadLimit, read: dict[str, int]) -> None:
+    """SEMANTICS 8.5: places that are files, places that are rows of files, and a partition without files."""
+    waiting = {
+        "folder": in_files((1, 100), (1, 1), (1, 1), (1, 1), (1, 1)),
+        "table": in_files((3, 30), (2, 90), (4, 4)),
+        "topic": Waiting(next=10, latest=17, rows=7, batch_end=17),
+    }
+    assert {name: end - 10 for name, end in divide(waiting, limit).items()} == read
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 500)), max_size=12)
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(SIZES, min_size=1, max_size=4),
+    st.none() | st.integers(1, 15),
+    st.none() | st.integers(1, 2_000),
+    st.none() | st.integers(1, 60),
+)
+def test_no_batch_is_above_its_files_or_bytes(
+    partitions: list[list[tuple[int, int]]], files: int | None, size: int | None, most: int | None
+) -> None:
+    """SEMANTICS 8.5 as a law, by files of any sizes: a batch exceeds a limit by the first place of a partition alone.
+
+    In a partition of its own a limit of files is used up.
+    """
+    waiting = {str(i): in_files(*sizes) for i, sizes in enumerate(partitions)}
+    ends = divide(waiting, ReadLimit(files=files, bytes=size, rows=most))
+    opened, read, least = [], 0.0, 0.0
+    for name, sizes in zip(waiting, partitions, strict=True):
+        begins = [10 + sum(places for places, _ in sizes[:i]) for i in range(len(sizes))]
+        parts = [(min(ends[name] - begin, n) / n, b) for begin, (n, b) in zip(begins, sizes, strict=True)]
+        opened.append(sum(part > 0 for part, _ in parts))
+        read += sum(max(0, part) * b for part, b in parts)
+        least += sizes[0][1] / sizes[0][0] if sizes else 0
+        assert (ends[name] > 10) == bool(sizes)
+    if files is not None:
+        assert sum(opened) <= max(files, sum(map(bool, partitions)))
+    if files is not None and size is None and most is None:
+        assert sum(opened) == min(max(files, sum(map(bool, partitions))), sum(map(len, partitions)))
+    if size is not None:
+        assert read <= size + least + 1e-6
+
+
+def test_a_file_above_a_limit_of_bytes_does_not_hold_up_those_before_it() -> None:
+    """A limit of bytes holds by the sizes of the files, and not by their mean."""
+    waiting = {"in": in_files((1, 10), (1, 10), (1, 10), (1, 970))}
+    assert divide(waiting, ReadLimit(bytes=40)) == {"in": 13}
+    waiting = {"in": in_files((1, 970), (1, 10), (1, 10), (1, 10))}
+    assert divide(waiting, ReadLimit(bytes=500)) == {"in": 11}
+
+
 def test_bytes_up_to_a_target_are_a_part_of_all() -> None:
     """SEMANTICS 1.5, as for rows."""
     files = {"in": Waiting(next=0, latest=10, rows=1_000, batch_end=10, bytes=500), "b": Waiting.of_rows(0, 4)}
@@ -139,6 +212,7 @@ def test_an_estimate_is_divided_as_partition_limits_says(
     [
         ({"rows": 0}, "rows is 1 or more in a limit, found 0"),
         ({"bytes": -1}, "bytes is 1 or more in a limit, found -1"),
+        ({"files": 0}, "files is 1 or more in a limit, found 0"),
         ({"partition_most": 0}, "partition_most is 1 or more in a limit, found 0"),
         ({"partition_least": 0}, "partition_least is 1 or more in a limit, found 0"),
         ({"estimated": float("nan")}, "estimated is a finite number of rows, found nan"),

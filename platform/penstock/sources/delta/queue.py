@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 from typing import Any
 
+from penstock.sources.backlog import WaitingFile
 from penstock.sources.delta.actions import DataFile
 from penstock.sources.delta.tasks import Piece
 
@@ -109,9 +111,11 @@ class Queue:
         """Return the files that one batch may read, by number and bytes: one at least."""
         return [waiting.file for waiting in self._head(files, size)]
 
-    def head_rows(self, files: int | None, size: int | None) -> int:
-        """Return how many rows these have that wait."""
-        return sum(waiting.rows for waiting in self._head(files, size))
+    def head_ends(self, files: int | None, size: int | None) -> list[WaitingFile]:
+        """Return where these end, and how many bytes they have that wait."""
+        waiting = self._head(files, size)
+        ends = accumulate((file.rows for file in waiting), initial=self.spot.place)
+        return [WaitingFile(end, file.bytes) for end, file in zip(islice(ends, 1, None), waiting, strict=True)]
 
     def _head(self, files: int | None, size: int | None) -> list[_Waiting]:
         taken, total = list[_Waiting](), 0

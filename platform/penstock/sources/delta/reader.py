@@ -87,9 +87,12 @@ class DeltaReader(SplitReader):
         if self._refusal is not None and not queue.rows:
             raise self._refusal
         self._check_head(queue)
-        first, head = queue.spot.place, queue.head_rows(self._at_most.files, self._at_most.bytes)
-        latest = first + queue.rows
-        return {_ONLY: Waiting(next=first, latest=latest, rows=queue.rows, batch_end=first + head, bytes=queue.bytes)}
+        first, latest = queue.spot.place, queue.spot.place + queue.rows
+        head = queue.head_ends(self._at_most.files, self._at_most.bytes)
+        end = head[-1].end if head else first
+        return {
+            _ONLY: Waiting(next=first, latest=latest, rows=queue.rows, batch_end=end, bytes=queue.bytes, files=head)
+        }
 
     def _stand_at(self, after: Position | None) -> Queue:
         """Return the queue that begins after a position."""

@@ -14,7 +14,7 @@ import structlog
 from penstock.errors import ColumnsForgotten, ConfigError, FileVanished, PenstockError
 from penstock.graph.argument_types import refuse_other_types
 from penstock.graph.policies import Afterwards
-from penstock.sources.base import Ends, Position, Span, SplitReader, Waiting
+from penstock.sources.base import Ends, Position, Span, SplitReader, Waiting, WaitingFile
 from penstock.sources.file.listings import Listing
 from penstock.sources.file.parts import Unreadable
 from penstock.sources.file.positions import Entry, FilePosition, Standing
@@ -118,12 +118,11 @@ class FilesReader(SplitReader):
             self._look()  # what has changed may be ready as it is now
             while not self._is_checked():
                 pass
-        head = len(self._head())
-        first, waiting = self._known.files, len(self._queue)
+        first, latest = self._known.files, self._known.files + len(self._queue)
+        head = [WaitingFile(place, entry.length) for place, entry in enumerate(self._head(), first + 1)]
+        end = first + len(head)
         return {
-            _ONLY: Waiting(
-                next=first, latest=first + waiting, rows=self._rows, batch_end=first + head, bytes=self._bytes
-            )
+            _ONLY: Waiting(next=first, latest=latest, rows=self._rows, batch_end=end, bytes=self._bytes, files=head)
         }
 
     def _stand_at(self, after: Position | None) -> None:

@@ -61,7 +61,8 @@ def test_a_head_is_so_many_files_or_bytes_and_one_at_least() -> None:
     assert [f.path for f in queue.head(2, None)] == ["1-1", "1-2"]
     assert [f.path for f in queue.head(None, 150)] == ["1-1", "1-2"]
     assert [f.path for f in queue.head(9, 10)] == ["1-1"]
-    assert queue.head_rows(1, None) == 2
+    assert queue.head_ends(1, None) == [(6, 50)]
+    assert queue.head_ends(3, None) == [(6, 50), (10, 100), (14, 1_000)]
 
 
 def test_rows_that_are_lost_keep_their_places() -> None:
