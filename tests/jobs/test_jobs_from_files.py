@@ -14,6 +14,7 @@ from folder_files import lines_of
 from harness_jobs import plain
 
 from penstock import Job, agg, seconds
+from penstock.checkpoint.log.entries import Offsets
 from penstock.errors import FileChanged, FileVanished
 from penstock.graph.policies import Afterwards, OnUnreadable
 from penstock.rates.limits import Limits
@@ -97,6 +98,38 @@ def test_each_row_is_once_in_the_table_through_crashes(tmp_path: Path, afterward
     written = position["files"]
     expected = {Afterwards.LEAVE: (written, 0), Afterwards.MOVE: (0, written), Afterwards.DELETE: (0, 0)}
     assert (len(left), len(done)) == expected[afterwards]
+
+
+def test_files_and_bytes_of_a_batch_are_limited_while_the_job_runs(tmp_path: Path) -> None:
+    """SEMANTICS 8.5: the first batch that uses a limit records it, and says which rule bound it."""
+    folder, limits = tmp_path / "in", [Limits()]
+    folder.mkdir()
+    for n in range(9):
+        lines_of(folder / f"{n}.json", *(order("a", n) for _ in range(1 if n else 60)), at=n)
+    size = (folder / "8.json").stat().st_size
+    job = job_of(folder, tmp_path, at_most=files(4))
+    with Harness(job, tmp_path / "root", settings=DriverSettings(limits=lambda: limits[-1])) as h:
+        read = []
+        for limit in [
+            Limits(files=2),
+            Limits(files=1),
+            Limits(bytes=2 * size + 1),
+            Limits(files=9),
+            Limits(files=None),
+        ]:
+            limits.append(limit)
+            h.batch(follow=False)
+            read.append(h.commit().sources["orders"].position["files"])
+        assert read == [2, 3, 5, 9, 9]
+        log = h._running().driver.log
+        entries = [entry for _, entry in log.entries_back(log.find_tail())][::-1]
+        recorded = [entry.limits for entry in entries if isinstance(entry, Offsets)]
+        assert recorded[:4] == [
+            {"files": 2, "bound": {"orders": "files"}},
+            {"files": 1, "bound": {"orders": "files"}},
+            {"bytes": 2 * size + 1, "bound": {"orders": "bytes"}},
+            {"files": 9},
+        ]
 
 
 def test_a_folder_is_one_partition(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import typer
 if TYPE_CHECKING:
     from penstock.rates.limits import Limits
 
-__all__ = ["Bytes", "Defaults", "MaxRate", "MaxRatePerPartition", "Pause", "Rows", "limits_given", "limits_in_words"]
+__all__ = [
+    "Bytes", "Defaults", "MaxFiles", "MaxRate", "MaxRatePerPartition", "Pause", "Rows", "limits_given",
+    "limits_in_words",
+]  # fmt: skip
 
 _COUNT = "N|none|default"
 
@@ -25,6 +28,7 @@ Bytes = Annotated[
     str | None,
     _option("--bytes", "Maximum of bytes per batch for each source that knows or estimates them.", "SIZE|none|default"),
 ]
+MaxFiles = Annotated[str | None, _option("--files", "Maximum of files per batch for each source that reads files.")]
 MaxRate = Annotated[str | None, _option("--max-rate", "Maximum of rows a second for each source.")]
 MaxRatePerPartition = Annotated[
     str | None,
@@ -75,6 +79,7 @@ def limits_in_words(limits: Limits | None) -> str:
     units = {
         "rows": "rows a batch and source",
         "bytes": "bytes a batch and source",
+        "files": "files a batch and source",
         "max_rate": "rows a second and source",
         "max_rate_per_partition": "rows a second and partition",
     }

@@ -13,6 +13,7 @@ import typer
 from penstock.cli.limit_options import (
     Bytes,
     Defaults,
+    MaxFiles,
     MaxRate,
     MaxRatePerPartition,
     Pause,
@@ -220,6 +221,7 @@ def limits(
     *,
     rows: Rows = None,
     size: Bytes = None,
+    files: MaxFiles = None,
     max_rate: MaxRate = None,
     max_rate_per_partition: MaxRatePerPartition = None,
     pause: Pause = None,
@@ -245,7 +247,8 @@ def limits(
       penstock limits flights --defaults            all as the configuration says
     """  # noqa: D301 - click knows the character, not the two
     given = {
-        "rows": rows, "bytes": size, "max_rate": max_rate, "max_rate_per_partition": max_rate_per_partition,
+        "rows": rows, "bytes": size, "files": files, "max_rate": max_rate,
+        "max_rate_per_partition": max_rate_per_partition,
     }  # fmt: skip
     if defaults == any(value is not None for value in (*given.values(), pause)):
         # One who only looks must not take the limits of a job off.

@@ -83,13 +83,14 @@ class LimitsSection(_Section):
     state_row: Size = 16 << 20
     rows: Annotated[int, Field(ge=1)] | None = None
     bytes: Size | None = None
+    files: Annotated[int, Field(ge=1)] | None = None
     max_rate: Rate | None = None
     max_rate_per_partition: Rate | None = None
 
     @property
     def of_batches(self) -> Limits:
         """Return the limits of what batches read."""
-        chosen = ("rows", "bytes", "max_rate", "max_rate_per_partition")
+        chosen = ("rows", "bytes", "files", "max_rate", "max_rate_per_partition")
         return Limits(**{name: value for name in chosen if (value := getattr(self, name)) is not None})
 
 

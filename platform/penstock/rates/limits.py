@@ -22,6 +22,7 @@ class Limits(Record):
     Attributes:
         rows: The most rows of a batch, of each source.
         bytes: The most bytes of a batch, of each source that knows how many wait, or estimates it as Kafka does.
+        files: The most files of a batch, of each source that reads files: `Files` and `DeltaTable`.
         max_rate: The most rows a second, of each source.
         max_rate_per_partition: The most rows a second, of each partition of a source.
         paused: Whether batches read nothing. Windows, timers and timeouts still work.
@@ -29,6 +30,7 @@ class Limits(Record):
 
     rows: Annotated[int, Field(ge=1)] | None = None
     bytes: Annotated[int, Field(ge=1)] | None = None
+    files: Annotated[int, Field(ge=1)] | None = None
     max_rate: Rate | None = None
     max_rate_per_partition: Rate | None = None
     paused: bool = False

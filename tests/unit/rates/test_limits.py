@@ -12,6 +12,7 @@ LIMITS = st.fixed_dictionaries(
     optional={
         "rows": st.none() | st.integers(1, 9),
         "bytes": st.none() | st.integers(1, 9),
+        "files": st.none() | st.integers(1, 9),
         "max_rate": st.none() | st.floats(0.1, 9),
         "max_rate_per_partition": st.none() | st.integers(1, 9),
         "paused": st.booleans(),
@@ -52,7 +53,7 @@ def test_no_limit_and_nothing_said_are_two_things():
 
 
 @pytest.mark.parametrize(
-    "values", [{"rows": 0}, {"bytes": -1}, {"max_rate": 0}, {"max_rate_per_partition": -0.5}, {"files": 3}]
+    "values", [{"rows": 0}, {"bytes": -1}, {"max_rate": 0}, {"files": 0}, {"max_rate_per_partition": -0.5}, {"file": 3}]
 )
 def test_a_limit_of_nothing_is_refused(values):
     """To read nothing is a pause, which says so."""

@@ -366,7 +366,11 @@ def test_pruning_keeps_the_last_hundred_and_the_newest():
 
 
 @pytest.mark.fault("F21", "F49")
-@pytest.mark.parametrize("body", [{"wish": "FLY"}, {"later": 1}, {"generation": "1"}], ids=["value", "field", "type"])
+@pytest.mark.parametrize(
+    "body",
+    [{"wish": "FLY"}, {"later": 1}, {"generation": "1"}, {"limits": {"later": 1}}],
+    ids=["value", "field", "type", "limit"],
+)
 def test_a_record_that_is_whole_and_no_streams_is_named(body):
     """It was meant, perhaps by a later Penstock: it is not passed over in silence."""
     store = MemoryStore()

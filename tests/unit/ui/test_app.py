@@ -59,7 +59,7 @@ def full(site):
     site.says(rows_per_second=4_321, left={"orders": 1_000_000})
     site.stream(
         wish=Wish.RUN, phase=Phase.BACKOFF, reason="it broke", since=NOW - 90 * SECOND, until=NOW + 5 * SECOND, generation=3,
-        first=1, launches=3, failures=(NOW - SECOND,), note="why not", limits=Limits(rows=7_000), version="v2", stable="v1",
+        first=1, launches=3, failures=(NOW - SECOND,), note="why not", limits=Limits(rows=7_000, files=90), version="v2", stable="v1",
         rolled_back="v3",
     )  # fmt: skip
     return site
@@ -95,7 +95,8 @@ def test_the_page_of_a_job_says_it_all(full):
     for phrase in ("BACKOFF for 1 minute 30 seconds it broke", "Next try in 5 seconds", "Version v3 did not become healthy; v1 runs again",
                  "3 batches held by a gate", "Batch duration by phase", "The newest 3 of 3 kept batches",
                  "12 ms", "minutely 2023-11-14 22:12:15Z", "▲ failed, quarantine", "v_is_positive", "4.0 KiB",
-                 "A batch reads at most 7,000 rows of each source, set by penstock limits", "penstock restart orders --from batch=2"):  # fmt: skip
+                 "A batch reads at most 7,000 rows of each source, set by penstock limits",
+                 "At most 90 files a batch of each source.", "penstock restart orders --from batch=2"):  # fmt: skip
         assert phrase in text, phrase
 
 

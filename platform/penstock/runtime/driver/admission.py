@@ -33,6 +33,7 @@ class Bound(Enum):
     PAUSED = "paused"
     ROWS = "rows"
     BYTES = "bytes"
+    FILES = "files"
     MAX_RATE = "max_rate"
     MAX_RATE_PER_PARTITION = "max_rate_per_partition"
     FIRST_BATCH = "first_batch"
@@ -151,6 +152,8 @@ def _rules(name: str, limits: Limits, pace: Pace, share: int | None, rate: MaxRa
         rules[Bound.ROWS] = ReadLimit(rows=limits.rows)
     if limits.bytes is not None:
         rules[Bound.BYTES] = ReadLimit(bytes=limits.bytes)
+    if limits.files is not None:
+        rules[Bound.FILES] = ReadLimit(files=limits.files)
     if rate.rows is not None:
         rules[Bound.MAX_RATE] = ReadLimit(rows=_whole(rate.rows, pace.elapsed))
     if rate.per_partition is not None:
@@ -170,6 +173,7 @@ def _joined(rules: Mapping[Bound, ReadLimit], pace: Pace) -> ReadLimit:
     return ReadLimit(
         rows=_least(*(limit.rows for limit in rules.values())),
         bytes=_least(*(limit.bytes for limit in rules.values())),
+        files=_least(*(limit.files for limit in rules.values())),
         estimated=None if (rate := rules.get(Bound.RATE)) is None else rate.estimated,
         partition_most=most,
         partition_least=least if most is None else min(least, most),

@@ -7,15 +7,18 @@ from hypothesis import strategies as st
 from penstock.graph.policies import MaxRate
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.admission import Pace, admit
-from penstock.sources.backlog import Waiting
+from penstock.sources.backlog import Waiting, WaitingFile
 
 
 def backlog(*rows: int, start: int = 0) -> dict[str, Waiting]:
-    """Return a backlog of so many rows by partition, of 10 bytes each."""
+    """Return a backlog of so many rows by partition, of 10 bytes each, in files of 25."""
     return {
-        str(i): Waiting(next=start, latest=start + n, rows=n, batch_end=start + n, bytes=10 * n)
+        str(i): Waiting(
+            next=start, latest=start + n, rows=n, batch_end=start + n, bytes=10 * n,
+            files=[WaitingFile(start + min(n, k + 25), 10 * min(25, n - k)) for k in range(0, n, 25)],
+        )
         for i, n in enumerate(rows)
-    }
+    }  # fmt: skip
 
 
 def read(admitted, backlogs) -> dict[str, int]:
@@ -38,6 +41,9 @@ def test_without_any_limit_all_is_read_and_nothing_recorded():
     [
         (Limits(rows=70), Pace(), MaxRate(), 70, "rows"),
         (Limits(bytes=800), Pace(), MaxRate(), 80, "bytes"),
+        (Limits(files=3), Pace(), MaxRate(), 75, "files"),
+        (Limits(files=3, rows=40), Pace(), MaxRate(), 40, "rows"),
+        (Limits(files=2, bytes=600), Pace(), MaxRate(), 50, "files"),
         (Limits(max_rate=30), Pace(elapsed=2), MaxRate(), 60, "max_rate"),
         (Limits(), Pace(elapsed=2), MaxRate(rows=20), 40, "max_rate"),
         (Limits(max_rate=30), Pace(elapsed=2), MaxRate(rows=20), 40, "max_rate"),
@@ -86,16 +92,19 @@ def test_a_pause_reads_nothing_of_any_source():
 @given(
     rows=st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=5), min_size=1, max_size=3),
     limit=st.none() | st.integers(1, 400),
+    files=st.none() | st.integers(1, 30),
     rate=st.none() | st.floats(1, 500),
     first=st.none() | st.floats(1, 100),
     per_partition=st.none() | st.floats(1, 200),
     seconds=st.sampled_from([0.1, 1, 2.5]),
 )
-def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(rows, limit, rate, first, per_partition, seconds):
+def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(
+    rows, limit, files, rate, first, per_partition, seconds
+):
     """Whatever holds together: within hard limits, and at least one row of each partition that has some."""
     backlogs = {f"s{i}": backlog(*partitions) for i, partitions in enumerate(rows)}
     pace = Pace(seconds=seconds, elapsed=seconds, rate=rate, first_batch=first, sources=frozenset(backlogs))
-    limits = Limits(rows=limit, max_rate_per_partition=per_partition)
+    limits = Limits(rows=limit, files=files, max_rate_per_partition=per_partition)
     admitted = admit(backlogs, limits, pace)
     for name, partitions in backlogs.items():
         taken = {p: admitted.ends[name][p] - waiting.next for p, waiting in partitions.items()}
@@ -104,6 +113,8 @@ def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(rows, limit, ra
         assert all(taken[p] >= 1 for p in waiting)
         if limit is not None:
             assert sum(taken.values()) <= max(limit, len(waiting))
+        if files is not None:
+            assert sum(-(-n // 25) for n in taken.values()) <= max(files, len(waiting))
         if per_partition is not None:
             assert all(n <= max(1, per_partition * seconds) for n in taken.values())
         bound = admitted.limits.get("bound", {}).get(name)
