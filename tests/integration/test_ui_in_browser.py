@@ -230,7 +230,7 @@ def test_beginning_anew_is_sent_as_such(url, airflow, browser, screen):
 
 
 REQUESTS = [
-    ("stop", {}), ("drain", {}), ("suspend", {}), ("limits", {"rows": 700, "max_rate": 50, "max_rate_per_partition": None, "paused": False}), ("save", {"name": "friday"}),
+    ("stop", {}), ("drain", {}), ("suspend", {}), ("limits", {"rows": 700, "bytes": "64 MiB", "files": 9, "max_rate": 50, "max_rate_per_partition": None, "paused": False}), ("save", {"name": "friday"}),
     ("release", {"batch": 0}), ("discard", {"batch": 0}), ("requeue", {"source": "orders", "from_batch": None}),
 ]  # fmt: skip
 
@@ -244,7 +244,7 @@ def test_a_request_is_sent_to_its_dag(site, url, airflow, browser, screen, word,
     browser.click(f"a[href*='/ask/{word}']")
     browser.see("#request button:enabled")
     assert browser.overflow() <= 0
-    for name in {"rows", "name", "max_rate"} & more.keys():
+    for name in {"rows", "bytes", "files", "name", "max_rate"} & more.keys():
         field = browser.see(f"input[name={name}]")
         field.clear()
         field.send_keys(str(more[name]))
@@ -263,7 +263,14 @@ def test_a_limit_is_lifted_by_an_empty_field(site, url, airflow, browser):
     browser.see("input[name=rows]").clear()
     browser.click("#request button")
     browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
-    lifted = {"rows": None, "max_rate": None, "max_rate_per_partition": None, "paused": False}
+    lifted = {
+        "rows": None,
+        "bytes": "",
+        "files": None,
+        "max_rate": None,
+        "max_rate_per_partition": None,
+        "paused": False,
+    }
     assert airflow.asked[-1] == {"job": "orders", **lifted}
 
 

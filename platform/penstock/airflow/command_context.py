@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowFailException
 
 from penstock.airflow.projects import refuse_root_of_bundle
+from penstock.config.values import parse_size
 from penstock.errors import EXIT_PERSON, PenstockError
 from penstock.rates.limits import Limits
 from penstock.runtime.process.project import find_project
@@ -70,7 +71,7 @@ def asking() -> Iterator[None]:
 
 def limits_of(*, paused: object = None, **counts: object) -> Limits:
     """Read what a form says of limits, by their names: nothing sets none, and so does no pause."""
-    numbers = {name: number for name, text in counts.items() if (number := _count(text, "rows")) is not None}
+    numbers = {name: number for name, text in counts.items() if (number := _limit(name, text)) is not None}
     return Limits.model_validate({**numbers, **({"paused": True} if str(paused).lower() == "true" else {})})
 
 
@@ -94,6 +95,21 @@ def _count(value: object, noun: str) -> int | None:
     if text and (not text.isdecimal() or int(text) < 1):
         raise AirflowFailException(f"{text!r} is not a number of {noun}, 1 or more")
     return int(text) if text else None
+
+
+def _limit(name: str, value: object) -> int | None:
+    return _size(value) if name == "bytes" else _count(value, "files" if name == "files" else "rows")
+
+
+def _size(value: object) -> int | None:
+    """Read a number of bytes, or a size such as "64 MiB"."""
+    text = str(value or "").strip()
+    if not text or text.isdecimal():
+        return _count(text, "bytes")
+    try:
+        return parse_size(text)
+    except ValueError as why:
+        raise AirflowFailException(f"{text!r} is not a size: {why}") from why
 
 
 def _words(names: Sequence[str] | str | None) -> list[str]:

@@ -24,6 +24,7 @@ from penstock.airflow.forms import (
     new_dag,
     note_param,
     rows_param,
+    size_param,
     words_param,
 )
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
@@ -261,7 +262,7 @@ _ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
     Request.DRAIN: (DrainStream, "Processes what is available, closes all windows of a stream, and ends it."),
     Request.SUSPEND: (SuspendStream, "Ends the driver of a stream after its batch; `resume_stream` restarts it."),
     Request.RESUME: (ResumeStream, "Restarts a suspended stream, with the same code and limits."),
-    Request.LIMITS: (LimitStream, "Sets the maximum of rows per batch for each source, from the next batch on."),
+    Request.LIMITS: (LimitStream, "Sets what batches read at most of each source, from the next batch on."),
     Request.SAVE: (SaveCheckpoint, "Names the newest checkpoint of a stream (a savepoint), so that it is kept."),
     Request.RELEASE: (ReleaseHeld, "Publishes a batch that a gate holds back."),
     Request.DISCARD: (DiscardHeld, "Drops a batch that a gate holds back. This cannot be undone."),
@@ -295,6 +296,16 @@ def _fields(request: Request) -> dict[str, Param]:
         return {
             "rows": rows_param(
                 "The maximum of rows per batch for each source; empty restores the configuration's limit."
+            ),
+            "bytes": size_param(
+                "Bytes a batch",
+                "The maximum of bytes per batch for each source, such as 64 MiB; empty restores the configuration's "
+                "limit.",
+            ),
+            "files": count_param(
+                "Files a batch",
+                "The maximum of files per batch for each source that reads files; empty restores the configuration's "
+                "limit.",
             ),
             "max_rate": count_param(
                 "Rows a second",

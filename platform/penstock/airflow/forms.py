@@ -12,7 +12,8 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 __all__ = [
-    "NAME", "batch_param", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param", "words_param",
+    "NAME", "batch_param", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param", "size_param",
+    "words_param",
 ]  # fmt: skip
 
 NAME = "[a-z][a-z0-9_]{0,62}"
@@ -67,6 +68,13 @@ def batch_param(description: str) -> Param:
 def rows_param(description: str = "The maximum of rows per batch for each source; empty keeps the limit.") -> Param:
     """Return the field of a row limit."""
     return count_param("Rows a batch", description)
+
+
+def size_param(title: str, description: str) -> Param:
+    """Return the field of a size in bytes, such as 64 MiB, which may stay empty."""
+    # Airflow's messages take no number of more than 64 bits.
+    pattern = exactly("([1-9][0-9]{0,12}|[1-9][0-9]{0,5} ?[KMGT]iB)?")
+    return Param(None, type=["null", "string"], pattern=pattern, title=title, description=description)
 
 
 def words_param(pattern: str, *, title: str, description: str) -> Param:

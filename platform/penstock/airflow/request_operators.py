@@ -28,7 +28,7 @@ __all__ = [
     "StopStream", "SuspendStream",
 ]  # fmt: skip
 
-_LIMITS = ("rows", "max_rate", "max_rate_per_partition", "paused")
+_LIMITS = ("rows", "bytes", "files", "max_rate", "max_rate_per_partition", "paused")
 
 
 class StopStream(AskingOperator):
@@ -90,8 +90,9 @@ class ResumeStream(StopStream):
 class LimitStream(StreamOperator):
     """Bound what batches read, from the next one on; for what is not given the configuration's limit holds.
 
-    `rows` are those of a batch and source. The rates are rows a second, of each source and of each of its partitions.
-    With `paused` batches read nothing. Returns {job, rows, max_rate, max_rate_per_partition, paused, outcome}.
+    `rows`, `bytes` and `files` are those of a batch and source; `bytes` may be a size such as "64 MiB". The rates are
+    rows a second, of each source and of each of its partitions. With `paused` batches read nothing.
+    Returns {job, rows, bytes, files, max_rate, max_rate_per_partition, paused, outcome}.
     """
 
     template_fields: Sequence[str] = ("job", *_LIMITS)
@@ -100,6 +101,8 @@ class LimitStream(StreamOperator):
         self,
         *,
         rows: int | str | None = None,
+        bytes: int | str | None = None,  # noqa: A002 - named as the limit
+        files: int | str | None = None,
         max_rate: int | str | None = None,
         max_rate_per_partition: int | str | None = None,
         paused: bool | str = False,
@@ -107,6 +110,8 @@ class LimitStream(StreamOperator):
     ) -> None:
         super().__init__(**rest)
         self.rows = rows
+        self.bytes = bytes
+        self.files = files
         self.max_rate = max_rate
         self.max_rate_per_partition = max_rate_per_partition
         self.paused = paused

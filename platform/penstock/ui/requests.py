@@ -139,7 +139,7 @@ _LACKS = {
     Request.REQUEUE: "No source of the job has quarantined rows.",
 }
 _FIELDS: dict[Request, tuple[str, list[str]]] = {
-    Request.LIMITS: ("rows", ["--rows N --max-rate N --max-rate-per-partition N --pause"]),
+    Request.LIMITS: ("rows", ["--rows N --bytes SIZE --files N --max-rate N --max-rate-per-partition N --pause"]),
     Request.SAVE: ("name", ["NAME"]),
     Request.REQUEUE: ("source", ["--source NAME --from-batch N"]),
 }

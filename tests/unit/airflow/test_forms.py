@@ -11,7 +11,7 @@ SCRIPT = r"""
 import json, sys
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException
-from penstock.airflow.forms import NAME, batch_param, count_param, exactly, job_param, note_param, rows_param, words_param
+from penstock.airflow.forms import NAME, batch_param, count_param, exactly, job_param, note_param, rows_param, size_param, words_param
 
 def takes(param, *values):
     found = []
@@ -29,6 +29,8 @@ print(json.dumps({
     "batch": takes(count_param("t", "d", least=0), None, 0, 10**12, -1, "7"),
     "decided": takes(batch_param("d"), 0, 10**12, 10**12 + 1, -1, None),
     "clamped": [sorted({"minimum", "maximum"} & param.schema.keys()) for param in (rows_param(), batch_param("d"))],
+    "size": takes(size_param("t", "d"), None, "", "1", "9" * 13, "64 MiB", "64MiB", "999999 TiB"),
+    "no size": takes(size_param("t", "d"), 64, "0", "1000000 TiB", "9" * 14, "64 MB", "64  MiB", "64 MiB\n", "\u0661", "1.5 GiB"),
     "note": takes(note_param(), None, "", "why", "x" * 500, "x" * 501, 7),
     "words": takes(words, None, [], ["a=b"], ["a=b", ""], ["a=b\n"], ["a=../b"], "a=b", ["a=b"] * 51),
     "name": takes(Param(type="string", pattern=exactly(NAME)), "friday", "friday\n", "Friday", "", None),
@@ -63,6 +65,12 @@ def test_a_text_is_matched_to_its_end(accepted):
     assert accepted["name"] == [True, False, False, False, False]
     assert accepted["job"] == [True, False, False, False]
     assert accepted["words"] == [True, True, True, True, False, False, False, False]
+
+
+def test_a_size_is_a_number_of_bytes_or_has_a_unit(accepted):
+    """As the command line takes it, and no larger than Airflow's messages do."""
+    assert accepted["size"] == [True] * 7
+    assert accepted["no size"] == [False] * 9
 
 
 def test_what_may_stay_empty_takes_null(accepted):

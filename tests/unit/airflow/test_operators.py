@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.airflow import DrainStream, RestartStream, StartStream, StopStream, WaitStream, awaiting
+from penstock.airflow import DrainStream, LimitStream, RestartStream, StartStream, StopStream, WaitStream, awaiting
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
 from penstock.supervise import control
@@ -87,6 +87,13 @@ for kind in (DrainStream, StopStream):
     become(phase=Phase.STOPPED, wish=Wish.STOP, asked_by="stop_stream/m/stop", asked_at=9)
     late = kind(task_id="t", **FACTS)
     said[f"late {kind.verb.value}"] = [*tries(lambda: late.execute(again)), RECORDS.newest().wish.value]
+become(phase=Phase.RUNNING, wish=Wish.RUN)
+for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("no size", {"bytes": "64 MB"}),
+                    ("no files", {"files": "few"}), ("number", {"bytes": 9}), ("lifted", {})):
+    limited = LimitStream(task_id="t", **given, **FACTS)
+    of_run = {"ti": SimpleNamespace(**{**vars(ti), "run_id": name})}
+    now = [*tries(lambda: limited.execute(of_run)), RECORDS.newest().limits]
+    said[f"limits {name}"] = [*now[:2], now[2] and now[2].set_limits()]
 nobody = StopStream(task_id="t", job="nope", project=PROJECT)
 said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
 
@@ -295,3 +302,20 @@ def test_a_task_whose_machine_has_no_control_root_says_so(outcomes):
     """And may be tried again, when it is mounted."""
     outcome, why = outcomes["no root"]
     assert (outcome, "PEN-SUP-004 there is no control root" in why) == ("again", True)
+
+
+def test_a_limit_is_set_by_a_number_or_a_size_and_what_is_empty_is_lifted(outcomes):
+    """SEMANTICS 8.5: what is no limit is refused at once, and changes none."""
+    limits = {"rows": 5, "bytes": 64 << 20, "files": 7}
+    outcome, answer, recorded = outcomes["limits set"]
+    assert (outcome, recorded) == ("done", limits)
+    assert answer == {
+        "job": "orders", **limits, "max_rate": None, "max_rate_per_partition": None, "paused": False,
+        "outcome": answer["outcome"],
+    }  # fmt: skip
+    assert outcomes["limits no size"][0] == "for good"
+    assert outcomes["limits no size"][1].startswith("'64 MB' is not a size: write a whole number and a unit")
+    assert outcomes["limits no files"][:2] == ["for good", "'few' is not a number of files, 1 or more"]
+    assert outcomes["limits no size"][2] == outcomes["limits no files"][2] == limits
+    assert outcomes["limits number"][2] == {"bytes": 9}
+    assert outcomes["limits lifted"][2] is None
