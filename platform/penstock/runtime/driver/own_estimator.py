@@ -21,7 +21,8 @@ log = structlog.get_logger()
 def own_estimator(make: Callable[[float], Any], interval_ms: float) -> RateEstimator:
     """Return the estimator that a job's code makes for a batch interval in milliseconds.
 
-    A cost model stays what it is, because the driver takes its advice as well.
+    A cost model stays what it is, because the driver takes its advice as well. A subclass is code of the user's like
+    any other: its estimates count, and its advice does not.
 
     Raises:
         JobError: The function raises, or returns no estimator.
@@ -34,7 +35,7 @@ def own_estimator(make: Callable[[float], Any], interval_ms: float) -> RateEstim
         raise JobError(f"the rate estimator cannot be made: {why!r}", where=line_of(make)) from why
     if not callable(getattr(made, "compute", None)):
         raise JobError(f"the rate estimator is {made!r}, which has no method compute", where=line_of(make))
-    return made if isinstance(made, CostModel) else OwnEstimator(made)
+    return made if type(made) is CostModel else OwnEstimator(made)
 
 
 class OwnEstimator:
@@ -47,15 +48,14 @@ class OwnEstimator:
         """Return the rate above 0 that it gives, None for none."""
         try:
             rate = self.estimator.compute(time_ms, rows, processing_ms, scheduling_ms)
+            if rate is None:
+                return None
+            if not isinstance(rate, bool) and isinstance(rate, Real) and isfinite(rate) and float(rate) > 0:
+                return float(rate)
+            self._failed(f"{rate!r} is no number of rows above 0")
         except Exception as why:  # noqa: BLE001 - the batch is committed, and no error of an estimator undoes that
             self._failed(repr(why))
-            return None
-        if rate is None:
-            return None
-        if isinstance(rate, bool) or not isinstance(rate, Real) or not isfinite(rate) or rate <= 0:
-            self._failed(f"{rate!r} is no number of rows above 0")
-            return None
-        return float(rate)
+        return None
 
     def _failed(self, error: str) -> None:
         kind = type(self.estimator)

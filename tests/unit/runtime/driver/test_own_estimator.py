@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from penstock import Job
 from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.errors import ConfigError, JobError
 from penstock.rates import Constant, CostModel
+from penstock.rates.estimator import Measurement, learned, replayed
 from penstock.runtime.driver.own_estimator import own_estimator
 from penstock.runtime.driver.rate_control import RateControl, RatePolicy
 from penstock.sinks import MemorySink
@@ -76,7 +78,9 @@ def test_its_rates_are_in_force_until_it_gives_another() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [ValueError("lost"), float("nan"), float("inf"), 0, -1, True, "9", Decimal(9), 1j], ids=repr
+    "answer",
+    [ValueError("lost"), float("nan"), float("inf"), 0, -1, True, "9", Decimal(9), 1j, 10**400, Fraction(1, 10**400)],
+    ids=lambda answer: repr(answer)[:20],
 )
 def test_what_is_no_rate_is_logged_and_keeps_the_rate_before(answer: Any) -> None:
     """8.0: the batch is committed by then, so no error of an estimator is worth it."""
@@ -101,6 +105,20 @@ def test_a_cost_model_with_other_settings_stays_one() -> None:
     """8.4: the driver takes its interval, too."""
     made = own_estimator(lambda interval_ms: CostModel(interval_ms, headroom=0.5), 1_000.0)
     assert isinstance(made, CostModel)
+
+
+def test_a_cost_model_that_a_job_has_changed_is_run_like_any_estimator() -> None:
+    """8.0: its error ended the driver after the Commit, and each that started after it."""
+    batch = (0.0, 100, 10.0, 0.0)
+
+    class Lost(CostModel):
+        def compute(self, time_ms: float, rows: int, processing_ms: float, scheduling_ms: float) -> float | None:  # type: ignore[override]
+            raise LookupError("lost")
+
+    with capture_logs() as logs:
+        assert learned(own_estimator(Lost, 1_000.0), Measurement(*batch), pause_ms=1.0) is None
+        assert replayed(own_estimator(Lost, 1_000.0), [Measurement(*batch)]) is None
+    assert [entry["error"] for entry in logs] == ["LookupError('lost')"] * 2
 
 
 def test_a_job_has_one_estimator() -> None:
