@@ -41,8 +41,11 @@ STRIDE = 4_096
 
 _SEARCHES = 3
 _NAMED = 20
-_REMEMBERED = 256
-"""Entries of its own that a log need not parse again: two Compactions apart stand 130, and what is kept is beside."""
+_REMEMBERED, _BYTES = 256, 16 * 2**20
+"""Entries of its own that a log need not parse again, and the bytes of their files that they may have together.
+
+Two Compactions apart stand 130, and what is kept is beside. An entry may have 64 MiB, and takes more in memory.
+"""
 
 
 class Log:
@@ -55,8 +58,8 @@ class Log:
         self.store = store
         self.slots = Sequence(store, "log", (stride,))
         self.seen = -1
-        self._written: OrderedDict[int, tuple[bytes, Entry]] = OrderedDict()
-        """What this object appended last, by slot, with the digests of the files."""
+        self._written: OrderedDict[int, tuple[bytes, int, Entry]] = OrderedDict()
+        """What this object appended last, by slot, with the digests and the bytes of the files."""
 
     def path(self, slot: int) -> str:
         """Return the path of a slot."""
@@ -133,13 +136,13 @@ class Log:
             holder = self._entry(slot, stored)  # not read again: it may have been purged since
             raise SlotTaken(f"slot {slot} holds another entry", where=path, slot=slot, holder=holder)
         self.seen = max(self.seen, slot)
-        self._written[slot] = (sha256(data).digest(), entry)
-        while len(self._written) > _REMEMBERED:
+        self._written[slot] = (sha256(data).digest(), len(data), entry)
+        while len(self._written) > _REMEMBERED or sum(size for _, size, _ in self._written.values()) > _BYTES:
             self._written.popitem(last=False)
 
     def _entry(self, slot: int, data: bytes) -> Entry:
         path = self.path(slot)
-        digest, written = self._written.get(slot, (b"", None))
+        digest, _, written = self._written.get(slot, (b"", 0, None))
         if written is not None and digest == sha256(data).digest():
             return written  # read, so that damage shows, but not parsed: 2 ms for the verdicts of one batch
         entry = from_bytes(data, path)

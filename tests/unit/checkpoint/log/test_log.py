@@ -315,3 +315,19 @@ def test_an_owner_reads_its_entries_again_and_parses_none(monkeypatch: pytest.Mo
     store.delete(log.path(6))
     with pytest.raises(NotFound):
         log.read(6)
+
+
+def test_what_an_owner_remembers_of_large_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits of a job with thousands of partitions have megabytes each: 256 of them would fill the driver."""
+    store, log, owned = job(batches=20)
+    newest = owned.next_slot - 1
+    sizes = [len(store.read(log.path(slot))) for slot in range(newest + 1)]
+    monkeypatch.setattr(log_module, "_BYTES", sum(sizes[-3:]))
+    again = Log(MemoryStore())
+    for slot in range(newest + 1):
+        again.append_at(slot, log.read(slot))
+    parsed: list[str] = []
+    parse = log_module.from_bytes
+    monkeypatch.setattr(log_module, "from_bytes", lambda data, path: parsed.append(path) or parse(data, path))
+    assert [again.read(slot) for slot in range(newest + 1)] == [log.read(slot) for slot in range(newest + 1)]
+    assert parsed == [again.path(slot) for slot in range(newest - 2)]
