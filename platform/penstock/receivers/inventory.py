@@ -111,11 +111,8 @@ def _walk(log: BlockLog, start: Place, listed: list[Place]) -> Iterator[tuple[Pl
         if data is None:
             beyond = [other for other in listed if other > place]
             if not beyond:
-                if log.is_deleted(place.epoch, listed):
-                    what = (
-                        f"the folder of epoch {place.epoch} of {log.receiver} is gone, with its newest blocks ({path})"
-                    )
-                    yield place, BlockFault(place, Fault.FOLDER, what)
+                if (what := _lost_folder(log, place, listed)) is not None:
+                    yield place, BlockFault(place, Fault.FOLDER, f"{what} ({path})")
                 return
             what = f"block {place.number:,} of epoch {place.epoch} of {log.receiver} is gone ({path})"
             yield place, BlockFault(place, Fault.MISSING, what)
@@ -134,3 +131,12 @@ def _walk(log: BlockLog, start: Place, listed: list[Place]) -> Iterator[tuple[Pl
                 place = Place(place.epoch + 1, place.number)
                 continue
         place = place.next
+
+
+def _lost_folder(log: BlockLog, end: Place, listed: list[Place]) -> str | None:
+    """Say that the folder of the epoch at the end of a chain is gone, or may be; None where it is not."""
+    try:
+        is_gone = log.is_deleted(end.epoch, listed)
+    except CheckpointCorrupt as why:
+        return f"epoch {end.epoch} of {log.receiver} has no folder, and the seal before it is damaged: {why.what}"
+    return f"the folder of epoch {end.epoch} of {log.receiver} is gone, with its newest blocks" if is_gone else None

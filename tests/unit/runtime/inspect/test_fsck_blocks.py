@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from received_blocks import Pushed
 
+from penstock.errors import BlockDamaged
 from penstock.receivers.block_log import BlockLog
 from penstock.receivers.blocks import Place
 from penstock.runtime.inspect.fsck_blocks import VerifiedBlocks, verify_blocks
@@ -100,3 +101,21 @@ def test_folders_that_are_gone_are_named(log: BlockLog, epochs: list[str]) -> No
     *_, (what, meaning) = verified(log, recovered(commit(9, (2, 5)))).problems
     assert what.startswith("the folder of epoch 2 of s-0 is gone")
     assert meaning.startswith("the job stops before the rows of this block")
+
+
+@pytest.mark.fault("F13", "F18")
+def test_a_damaged_seal_before_a_folder_that_is_gone_is_named(log: BlockLog) -> None:
+    """It ended fsck with the error of one file, and nothing else was said; the job stops there as well."""
+    for path in log.store.list("blocks"):
+        if path.split("/")[2] == "000002":
+            log.store.delete(path)
+    seal = log.path(Place(1, 4))
+    data = log.store.read(seal)
+    log.store.delete(seal)
+    log.store.create(seal, data[:-9])
+    kept = recovered(commit(9, (2, 5)))
+    ((what, meaning),) = verified(log, kept).problems
+    assert what.startswith("epoch 2 of s-0 has no folder, and the seal before it is damaged")
+    assert meaning.startswith("the job stops before the rows of this block")
+    with pytest.raises(BlockDamaged):
+        log.refuse_hole(Place(2, 5))
