@@ -180,7 +180,6 @@ def test_a_table_that_was_dropped_and_made_again_is_behind(writing: Writing) -> 
 
 
 @pytest.mark.fault("F70")
-@pytest.mark.fault("F70")
 @pytest.mark.parametrize("step", ["_locked", "_insert", "_remember"])
 def test_a_table_is_not_replaced_while_a_batch_is_written(
     writing: Writing, monkeypatch: pytest.MonkeyPatch, step: str
@@ -204,6 +203,7 @@ def test_a_table_is_not_replaced_while_a_batch_is_written(
     assert (refused, writing.rows()) == ([step], [(0,), (1,)])
 
 
+@pytest.mark.fault("F70")
 def test_a_table_that_was_changed_since_is_told(writing: Writing) -> None:
     """Each batch looks at the columns anew."""
     publisher = writing.publisher()
