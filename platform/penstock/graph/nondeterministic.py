@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clock_text", "clock_word", "may_read_more", "nondeterministic_call", "subquery"]
+__all__ = ["clock_read", "may_read_more", "nondeterministic_call", "subquery"]
 
 _WHY = {
     "would give the same values in every batch, because the plan is made once; derive the value from the row, as "
@@ -31,9 +31,11 @@ _WORD = re.compile(r"\b(current_date|current_time|current_timestamp)\b", re.IGNO
 _MADE = re.compile("""['"(]""")
 """Without a text or a function nothing is a text that Spark reads as a time."""
 _TYPED = re.compile(r"\b(?:date|timestamp(?:_ltz|_ntz)?)\s*'(now|today|tomorrow|yesterday)'", re.IGNORECASE)
-_TODAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-_ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_TODAY = re.compile(r"[\x00-\x20]*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _CHARACTERS = 0x110000
+_BLANKS = "0bnrtZ"
+"""Escapes of characters that Spark takes off both ends of a time."""
 _TEXT = re.compile(
     r"""`([^`]*)`|--[^\n]*|/[*].*?[*]/|\br'[^']*'|'(?:[^'\\]|\\.)*'""" r'|\br"[^"]*"|"(?:[^"\\]|\\.)*"',
     re.IGNORECASE | re.DOTALL,
@@ -50,7 +52,9 @@ def _code(expression: str) -> str:
 
 
 def _without_text(found: re.Match[str]) -> str:
-    """Return a name in backquotes that may be a function's, the word of a time, and an empty text for all else."""
+    """Return a name in backquotes that may be a function's, the word of a time, a blank for a comment; else no text."""
+    if found[0].startswith(("--", "/*")):
+        return " "
     name = found[1]
     if name is not None:
         return name if name.isidentifier() else "''"
@@ -61,11 +65,12 @@ def _without_text(found: re.Match[str]) -> str:
 
 
 def _character(found: re.Match[str]) -> str:
-    """Return the character that an escape stands for; of a letter such as n, which would be a line, itself."""
+    """Return the character that an escape stands for, of those that Spark takes off a time a blank."""
     for digits, base in ((found[1] or found[2], 16), (found[3], 8)):
         if digits is not None and int(digits, base) < _CHARACTERS:
             return chr(int(digits, base))
-    return str(found[4])
+    letter: str | None = found[4]
+    return " " if letter is None or letter in _BLANKS else letter
 
 
 def nondeterministic_call(expression: str) -> str | None:
@@ -83,22 +88,9 @@ def may_read_more(expression: str) -> bool:
     return _WORD.search(expression) is not None or _MADE.search(expression) is not None
 
 
-def clock_word(expression: str, resolved: str) -> str | None:
-    """Return what is wrong with a word for the time, None where it is a column or there is none.
-
-    Args:
-        expression: The user's text.
-        resolved: What Spark has made of it, in its words: a function has parentheses there.
-    """
-    resolved = resolved.lower()
-    words = _WORD.finditer(_code(expression))
-    word = next((found[1] for found in words if f"{found[1].lower()}(" in resolved), None)
-    return None if word is None else f"{word} in {expression!r} {_CLOCK}"
-
-
-def clock_text(expression: str) -> str:
-    """Return what is wrong with a text that Spark casts to the time at which the batch runs."""
-    return f"a text such as 'now' in {expression!r} becomes a time, which {_CLOCK}"
+def clock_read(expression: str) -> str:
+    """Return what is wrong with a function or a text that becomes the time at which the batch runs."""
+    return f"{expression!r} has a function such as current_date or a text such as 'now', which {_CLOCK}"
 
 
 def subquery(expression: str) -> str:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
         "a /* it's */ = uuid() -- it's",
         "`a--b` < rand()",
         "`it's` < rand() OR b = 'x'",
+        "rand/* a call */ () < 1",
     ],
 )
 def test_a_function_that_draws_is_refused_wherever_it_stands(expression: str) -> None:
@@ -54,6 +55,10 @@ def test_a_text_or_a_comment_draws_nothing(expression: str) -> None:
         ("t > timestamp 'now'", "now in \"t > timestamp 'now'\" reads the clock"),
         ('date"Today "', "Today in "),
         (r"timestamp '\u006e\157\w'", "now in "),
+        (r"timestamp '\u006Eow'", "now in "),
+        (r"timestamp '\n\tnow'", "now in "),
+        ("timestamp '\x01now'", "now in "),
+        ("date/* a day */'today'", "today in "),
     ],
 )
 def test_what_a_place_or_the_clock_gives_is_named(expression: str, found: str) -> None:
@@ -61,7 +66,9 @@ def test_what_a_place_or_the_clock_gives_is_named(expression: str, found: str) -
     assert found in str(nondeterministic_call(expression))
 
 
-@pytest.mark.parametrize("expression", ["unix_timestamp(t)", "now", "date '2020-01-01'", "a.rand", r"date r'\u006eow'"])
+@pytest.mark.parametrize(
+    "expression", ["unix_timestamp(t)", "now", "date '2020-01-01'", "a.rand", r"date r'\u006eow'", r"a = '\U00110000'"]
+)
 def test_what_a_row_gives_is_steady(expression: str) -> None:
     """SEMANTICS 1.2: a function of the row's own values, and columns of any name."""
     assert nondeterministic_call(expression) is None
@@ -106,6 +113,7 @@ def test_every_function_of_spark_that_is_not_steady_is_named(rows: DataFrame) ->
 
 
 CLOCKS = ["current_timestamp", "t > CURRENT_DATE", "current_time", "t > ' now '", "CAST('today' AS timestamp_ntz)"]
+NO_WORDS = [f"array({'t, ' * 30} current_timestamp) AS times", "now/* a call */()", "unix_timestamp -- a call\n ()"]
 CAST_BY_SPARK = ["'tomorrow'::date", "t BETWEEN 'yesterday' AND 'tomorrow'", "nullif(t, 'today')", "hour('now')"]
 BY_FUNCTIONS = [
     "to_timestamp('now')",
@@ -127,7 +135,7 @@ MADE = [
 ]
 
 
-@pytest.mark.parametrize("expression", [*CLOCKS, *CAST_BY_SPARK, *BY_FUNCTIONS, *MADE])
+@pytest.mark.parametrize("expression", [*CLOCKS, *NO_WORDS, *CAST_BY_SPARK, *BY_FUNCTIONS, *MADE])
 def test_words_that_read_the_clock_are_found(rows: DataFrame, expression: str) -> None:
     """SEMANTICS 1.2: a batch that runs again gives the same rows; Spark says whether a text is the time."""
     with pytest.raises(JobError, match=r"reads the clock, .*info\.time"):
@@ -136,7 +144,15 @@ def test_words_that_read_the_clock_are_found(rows: DataFrame, expression: str) -
 
 @pytest.mark.parametrize(
     "expression",
-    ["v AS current_date", "user = 'now'", "to_date('now', 'yyyy') = t", "'today'", "t > 'epoch'", "date('epoch')"],
+    [
+        "current_timezone()",
+        "v AS current_date",
+        "user = 'now'",
+        "to_date('now', 'yyyy') = t",
+        "'today'",
+        "t > 'epoch'",
+        "date('epoch')",
+    ],
 )
 def test_the_same_words_as_names_and_texts_read_no_clock(rows: DataFrame, expression: str) -> None:
     """API: predicates and expressions are Spark SQL, in which 'epoch' is the same time for ever."""
@@ -146,7 +162,8 @@ def test_the_same_words_as_names_and_texts_read_no_clock(rows: DataFrame, expres
 def test_a_column_may_have_the_name_of_a_function(rows: DataFrame) -> None:
     """API: to Spark a column of that name stands before the function."""
     named = rows.withColumnRenamed("t", "current_timestamp")
-    refuse_functions(named.selectExpr("current_timestamp"), ["current_timestamp"])
+    for expression in ("current_timestamp", "nullif('current_timestamp()', string(current_timestamp))"):
+        refuse_functions(named.selectExpr(expression), [expression])
 
 
 def test_a_transform_above_may_read_the_clock(rows: DataFrame) -> None:

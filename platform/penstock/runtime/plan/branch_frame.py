@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadExpression, JobError, PenstockError
 from penstock.graph.nodes import FilterNode, Node, SelectNode, WithColumnsNode
-from penstock.graph.nondeterministic import clock_text, clock_word, may_read_more, nondeterministic_call, subquery
+from penstock.graph.nondeterministic import clock_read, may_read_more, nondeterministic_call, subquery
 from penstock.graph.source_location import SourceLocation
 from penstock.operators.protocol import TIME
 from penstock.runtime.plan.job_plan import SEVERAL_BEHIND_STEP
@@ -288,7 +288,7 @@ def refuse_functions(frame: DataFrame, expressions: Iterable[str]) -> None:
 def _refuse_more_than_the_row(frame: DataFrame, expressions: Sequence[str]) -> None:
     """Raise JobError where the last projection has a subquery, or reads the clock.
 
-    Spark's own rules say which texts it takes for the time, however functions have made them.
+    Spark's own rules say which functions and texts it takes for the time, however they were written or made.
     """
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - no public way
     optimizer = jvm.org.apache.spark.sql.catalyst.optimizer
@@ -298,23 +298,20 @@ def _refuse_more_than_the_row(frame: DataFrame, expressions: Sequence[str]) -> N
         raise JobError(subquery(named))
     # What is computed in place of a function such as to_timestamp shows after the first rule.
     computed = optimizer.ReplaceExpressions.apply(analyzed)
-    resolved = computed.expressions().toString()
-    for expression in expressions:
-        if (word := clock_word(expression, resolved)) is not None:
-            raise JobError(word)
-    timed = optimizer.SpecialDatetimeValues.apply(computed)
+    timed = optimizer.SpecialDatetimeValues.apply(optimizer.ComputeCurrentTime.apply(computed))
     if _has_other_time(computed.expressions(), timed.expressions()):
-        raise JobError(clock_text(named))
+        raise JobError(clock_read(named))
 
 
 def _has_other_time(before: Any, after: Any) -> bool:
-    """Return whether a text in a sequence of Spark's expressions became a time that is not that of 'epoch'."""
+    """Return whether a part of a sequence of Spark's expressions became a time that is not that of 'epoch'."""
     if before.equals(after):
         return False
     for number in range(before.size()):
         of, became = before.apply(number), after.apply(number)
         if of.nodeName() != became.nodeName():
-            if became.value() != 0:
+            value = became.value()
+            if isinstance(value, int) and value != 0:  # and not the name of the session's time zone
                 return True
         elif _has_other_time(of.children(), became.children()):
             return True
