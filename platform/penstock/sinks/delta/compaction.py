@@ -11,11 +11,10 @@ from pathlib import Path
 
 from penstock.checkpoint.storage.local import make_durable
 from penstock.sinks.delta.data_files import DataFile, FileWriter, TableFiles, target_size
-from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
 from penstock.sinks.delta.log_entry import actions_of, optimized
 from penstock.sinks.delta.merge import Rewrite, by_partition
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
-from penstock.sinks.delta.table import load
 
 __all__ = ["bins", "compact"]
 
@@ -28,11 +27,10 @@ def compact(path: Path, *, now: float) -> tuple[int, int]:
 
     Files that another program removes meanwhile stay as that has them.
     """
-    folded = folded_in(path)
-    table = load(path)
-    if table is None:
+    found = load_with_end(path)
+    if found is None:
         return 0, 0
-    end = LogEnd.of(table, path, folded)
+    table, end = found
     files, target, joined, made = TableFiles(table, path), target_size(table), 0, 0
     folding = PeriodicFolding(path, str(path))
     old = [file for file in files.all if file.modified < (now - _YOUNG) * 1_000]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.storage.local import create_beside
 from penstock.sinks.delta.log_entry import LOG, entry_name
+from penstock.sinks.delta.table import load
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["File", "LogEnd", "create_entry", "folded_in"]
+__all__ = ["File", "LogEnd", "create_entry", "load_with_end"]
+
+_ENTRY = re.compile(r"\d{20}\.json")
 
 File = tuple[int, int] | None
 """A file of a log by inode and time of change; None where there is none."""
@@ -30,12 +35,6 @@ class LogEnd:
     folded: File
     """Which file says where the log was folded: cleaning it may take entries away that came later than `version`."""
 
-    @classmethod
-    def of(cls, table: DeltaTable, path: Path, folded: File) -> LogEnd:
-        """Return the end that a table was read with; `folded` is what `folded_in` has said before it was loaded."""
-        version = table.version()
-        return cls(path, version, _file(path / LOG / entry_name(version)), folded)
-
     def after(self) -> LogEnd:
         """Return the end after a commit directly after the version."""
         version = self.version + 1
@@ -45,12 +44,12 @@ class LogEnd:
         """Return whether nobody has committed since, as far as the log shows."""
         is_there = self.entry is not None and self.stands()
         is_last = _file(self.path / LOG / entry_name(self.version + 1)) is None
-        return is_there and is_last and folded_in(self.path) == self.folded
+        return is_there and is_last and _folded_in(self.path) == self.folded
 
     def stands(self) -> bool:
         """Return whether the log is the same one, so that an entry may follow the version."""
         entry = _file(self.path / LOG / entry_name(self.version))
-        return entry == self.entry and (entry is not None or folded_in(self.path) == self.folded)
+        return entry == self.entry and (entry is not None or _folded_in(self.path) == self.folded)
 
 
 def create_entry(end: LogEnd, version: int, entry: bytes) -> bool:
@@ -61,7 +60,32 @@ def create_entry(end: LogEnd, version: int, entry: bytes) -> bool:
     return create_beside(end.path / LOG, entry_name(version), entry, still=end.stands)
 
 
-def folded_in(path: Path) -> File:
+def load_with_end(path: Path) -> tuple[DeltaTable, LogEnd] | None:
+    """Return a table with the end of the log that it was read from, None where there is none; errors are those of load.
+
+    A log that another one replaces meanwhile is read again: what was read belongs to no end of the new one.
+    """
+    while True:
+        folded, newest = _folded_in(path), _newest(path)
+        found = None if newest is None else _file(newest)
+        table = load(path)
+        if table is None:
+            return None
+        version = table.version()
+        end = LogEnd(path, version, _file(path / LOG / entry_name(version)), folded)
+        stands = _newest(path) is None if newest is None else _file(newest) == found
+        if stands:
+            return table, end
+
+
+def _newest(path: Path) -> Path | None:
+    """Return the newest entry of a log, None where it has none."""
+    with suppress(FileNotFoundError):
+        return max((file for file in (path / LOG).iterdir() if _ENTRY.fullmatch(file.name)), default=None)
+    return None
+
+
+def _folded_in(path: Path) -> File:
     """Return which file says where the log of a table was folded."""
     return _file(path / LOG / "_last_checkpoint")
 

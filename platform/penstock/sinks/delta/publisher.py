@@ -20,7 +20,7 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher, Staged
-from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
 from penstock.sinks.delta.log_entry import appended, find_commit, make_entries_durable
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.table import batch_shown, is_plain, load, named_errors, refuse_unfit, refuse_values
@@ -138,13 +138,12 @@ class DeltaPublisher(Publisher):
         With the `schema` of rows to commit, raises where they do not fit. A commit directly after the returned version
         then fits as well.
         """
-        folded = folded_in(self._path)  # before all else: if the log is folded meanwhile, the view is not new
-        table = load(self._path)
-        if table is None:
+        found = load_with_end(self._path)
+        if found is None:
             return None
+        table, end = found
         if schema is not None:
             refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
-        end = LogEnd.of(table, self._path, folded)
         seen = batch_shown(table, self._path, app)
         return _View(app, seen, end, is_plain(table), folding_interval(table), schema is not None)
 

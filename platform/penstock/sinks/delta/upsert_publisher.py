@@ -21,7 +21,7 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.data_files import TableFiles, target_size
-from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
+from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
 from penstock.sinks.delta.log_entry import make_entries_durable, merged
 from penstock.sinks.delta.merge import last_of_keys, merge
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
@@ -71,11 +71,10 @@ class UpsertPublisher(Publisher):
         rows = last_of_keys(read_staged(self.staging, publication.files), self.keys)
         for attempt in range(_TRIES):
             with named_errors(self.path):
-                folded = folded_in(self._path)
-                table = load(self._path)
-                if table is None:
+                found = load_with_end(self._path)
+                if found is None:
                     raise SinkError("the table is gone", where=str(self.path))
-                end = LogEnd.of(table, self._path, folded)
+                table, end = found
                 if self._has(table, publication) or self._commit(table, end, publication, rows):
                     self._seen[publication.app] = publication.batch
                     return

@@ -13,11 +13,10 @@ from delta_tables import APP, Upserts
 from deltalake import DeltaTable, Schema
 
 from penstock.errors import SinkBehind
-from penstock.sinks import Delta
+from penstock.sinks import Delta, Mode
 from penstock.sinks.base import Publication, Staged
-from penstock.sinks.delta import compaction, publisher, upsert_publisher
-from penstock.sinks.delta.log_end import LogEnd, create_entry, folded_in
-from penstock.sinks.delta.log_entry import entry_name
+from penstock.sinks.delta import compaction, log_end, publisher, upsert_publisher
+from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
 from penstock.sinks.staged_files import stage_table
 
 pytestmark = pytest.mark.fault("F59", "F70")
@@ -114,18 +113,69 @@ def test_upkeep_does_not_follow_in_another_log(change: Change, table: Upserts, m
     assert table.shown() == ([(0, "a", 0), (1, "a", 1)] if change is put_back_and_cleaned else [])
 
 
+def changing_behind_load(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
+    """Have a table changed directly after it was loaded for the first time."""
+    load, tries = log_end.load, list[int]()
+
+    def overtaken(path: Path) -> DeltaTable | None:
+        loaded: DeltaTable | None = load(path)
+        tries.append(len(tries))
+        if len(tries) == 1:
+            change()
+        return loaded
+
+    monkeypatch.setattr(log_end, "load", overtaken)
+
+
+@changed
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.UPSERT])
+def test_a_log_that_is_another_one_behind_the_load_is_read_again(
+    mode: Mode, change: Change, table: Upserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new table had no entry with the number of the version, as if that had been cleaned: one came behind the gap."""
+    sink = Delta(table.path)
+    running = sink.open(sink.staging(table.path), None) if mode is Mode.APPEND else table.publisher()
+    assert running.version(APP) == 1
+    batch = table.batch(2, (2, "a", 2))
+    for file in batch.files if mode is Mode.APPEND else ():
+        shutil.copy(table.staging / file.path, table.path / file.path)
+    changing_behind_load(monkeypatch, lambda: change(table))
+    cleaned = change is put_back_and_cleaned  # what the table notes is believed then
+    with nullcontext() if cleaned else pytest.raises(SinkBehind):
+        running.publish(batch)
+    assert table.shown() == ([(0, "a", 0), (2, "a", 2)] if cleaned else [])
+
+
+@changed
+def test_upkeep_reads_a_log_again_that_is_another_one_behind_the_load(
+    change: Change, table: Upserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It joins files of the table that is there."""
+    table.append((7, "a", 7))
+    changing_behind_load(monkeypatch, lambda: change(table))
+    cleaned = change is put_back_and_cleaned
+    assert compaction.compact(table.path, now=2e9 + LATER) == ((2, 1) if cleaned else (0, 0))
+    assert table.shown() == ([(0, "a", 0), (1, "a", 1)] if cleaned else [])
+
+
+def end_of(table: Upserts) -> LogEnd:
+    """Return the end of a log."""
+    found = load_with_end(table.path)
+    assert found is not None
+    return found[1]
+
+
 def test_an_end_stands_while_its_entry_does(table: Upserts) -> None:
     """Whoever commits after it; where its entry was cleaned, as long as nobody has folded the log since."""
-    folded = folded_in(table.path)
-    loaded = DeltaTable(str(table.path))
-    end = LogEnd.of(loaded, table.path, folded)
+    end = end_of(table)
     assert (end.stands(), end.is_newest()) == (True, True)
     table.append((7, "a", 7))
     assert (end.stands(), end.is_newest()) == (True, False)
     assert not create_entry(end, end.version + 1, b"{}"), "the name is taken"
-    assert end.after() == LogEnd.of(DeltaTable(str(table.path)), table.path, folded)
-    (table.path / "_delta_log" / entry_name(end.version)).unlink()
-    cleaned = LogEnd.of(loaded, table.path, folded)
+    assert end.after() == end_of(table)
+    put_back_and_cleaned(table)
+    cleaned = end_of(table)
     assert (end.stands(), cleaned.stands(), cleaned.is_newest()) == (False, True, False)
-    DeltaTable(str(table.path), version=0).create_checkpoint()
+    hint = table.path / "_delta_log" / "_last_checkpoint"
+    Path(shutil.copy(hint, table.path / "hint")).replace(hint)
     assert not cleaned.stands()
