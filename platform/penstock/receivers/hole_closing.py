@@ -6,9 +6,12 @@ stay as they were, a writer of long ago finds no hole to write to, and all reade
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 
 from penstock.checkpoint.storage.store import create_or_read
+from penstock.errors import CheckpointCorrupt
 from penstock.receivers.block_log import BEGINNING, BlockLog, ends_epoch
 from penstock.receivers.blocks import Block, Place, block_file, encoded, seal_file
 from penstock.receivers.inventory import Fault, inventory_of
@@ -43,7 +46,10 @@ def close_holes(log: BlockLog, known: Place = BEGINNING) -> int:
                 passed_over += _close(log, place, after)
     passed_over += _skip_lower_numbers(log)
     end = end_of(log)
-    return passed_over + (_close(log, end, known, fill=end != first) if known > end else 0)
+    if known <= end:
+        return passed_over
+    # The epoch is not given twice either: an old writer of it may be alive.
+    return passed_over + _close(log, end, Place(known.epoch, max(known.number, end.number)), fill=end != first)
 
 
 def _skip_lower_numbers(log: BlockLog) -> int:
@@ -68,8 +74,9 @@ def lost_epoch(log: BlockLog) -> int | None:
     Nobody knows how many blocks it had.
     """
     epoch = end_of(log).epoch
-    if not log.is_deleted(epoch, log.listed()):
-        return None
+    with suppress(CheckpointCorrupt):  # where the seal before it is damaged, nobody knows whether there was a folder
+        if not log.is_deleted(epoch, log.listed()):
+            return None
     log.open_epoch(epoch)
     return epoch
 
@@ -85,11 +92,15 @@ def end_of(log: BlockLog) -> Place:
 def _close(log: BlockLog, first: Place, after: Place, *, fill: bool = True) -> int:
     """Fill the places before `after`, and return how many blocks they had: none where `after` has a lower number.
 
-    Before the first block there is nothing to `fill`: the seals are enough, as after a sweep.
+    Before the first block there is nothing to `fill`: the seals are enough, as after a sweep. An epoch that has none
+    gets the last block, so that numbers continue after it.
     """
     if after.number < first.number:
         return 0
-    for number in range(first.number, after.number if fill else first.number):
+    begin = first.number
+    if not fill:
+        begin = max(begin, after.number - 1) if after.epoch == first.epoch else after.number
+    for number in range(begin, after.number):
         place = Place(first.epoch, number)
         empty = block_file(log.receiver, place, writer=_NOBODY, rows=0, stream=encoded(pa.table({})))
         create_or_read(log.store, log.path(place), empty)

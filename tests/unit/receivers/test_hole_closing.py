@@ -136,6 +136,42 @@ def test_whole_epochs_that_are_lost_are_passed_over(
 
 
 @pytest.mark.fault("F18", "F47")
+@pytest.mark.parametrize("blocks", [[3], [0, 3]])
+def test_numbers_of_the_only_epoch_with_blocks_are_given_once(blocks: list[int]) -> None:
+    """Only its folder was lost, so no later seal had its numbers, and the next start gave them again."""
+    log, known = filled(blocks), Place(len(blocks), 2)
+    for path in log.store.list(f"blocks/orders-0/{known.epoch:06}"):
+        log.store.delete(path)
+    assert close_holes(log, known) == 2
+    lost_epoch(log)
+    assert close_holes(log, known) == 0
+    writer = BlockWriter(log, log.end_epochs(log.first()))
+    assert writer.place == Place(known.epoch + 1, 2)
+    writer.write(ROWS, 1)
+    assert chain(log) == [(1, 0), (2, 1)]
+    assert [place.number for place, _ in BlockChain.opened(log, known).blocks] == [2]
+
+
+@pytest.mark.fault("F13", "F47")
+def test_an_epoch_that_batches_have_read_up_to_is_given_to_no_other_writer() -> None:
+    """The seal before it was damaged and last, and taken for a block: two writers would have had one epoch."""
+    log = filled([1, 0])
+    damage(log, Place(1, 1), "damaged")
+    assert close_holes(log, Place(2, 1)) == 1
+    assert log.end_epochs(log.first()) == Place(3, 2)
+
+
+@pytest.mark.fault("F13", "F18")
+def test_a_damaged_seal_before_the_newest_epoch_stops_no_beginning() -> None:
+    """Nobody knows then whether its folder was there: `--from empty` raised the error that names it as the remedy."""
+    log = filled([2])
+    damage(log, BEGINNING, "damaged")
+    log.store.delete("blocks/orders-0/000001/opened")
+    assert (close_holes(log), lost_epoch(log), lost_epoch(log)) == (0, 1, None)
+    assert chain(log) == [(0, 1), (1, 1)]
+
+
+@pytest.mark.fault("F18", "F47")
 @pytest.mark.parametrize("overwrites", [True, False])
 @pytest.mark.parametrize("starts", [1, 2])
 def test_blocks_that_are_put_back_too_late_stop_no_other_beginning(starts: int, *, overwrites: bool) -> None:
