@@ -303,6 +303,8 @@ def _request(
             asked = Asked(stream, asked.outcome, asked.generation)
             if not json:
                 print(f"{job} is {stream.phase.value}")
+            if stream.wants_driver and (why := _rollback(here, job, stream)) is not None:
+                print(f"{job}: {why}", file=sys.stderr)
         elif not supervised:
             print("no supervisor runs; the request stays recorded until one does: penstock supervise", file=sys.stderr)
         if json:

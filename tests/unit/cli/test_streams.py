@@ -200,3 +200,16 @@ def test_a_rollback_is_listed_with_its_reason_while_the_stable_version_runs(root
     conf.write_text(right)
     records.update(lambda stream: (stream.having(rolled_back=None), None))
     assert "PEN-X" not in run(root, "streams")[1]
+
+
+def test_who_waits_for_a_restart_hears_of_its_rollback(root):
+    """DESIGN 11: the stream runs, and not with the code that was asked for."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    run(root, "restart", "orders", "--command", "deploy")
+    back = {"phase": Phase.BACKOFF, "version": "old", "rolled_back": "new", "reason": "new failed: PEN-X"}
+    for changes in (back, {"phase": Phase.RUNNING, "reason": None}):
+        records.update(lambda stream, changes=changes: (stream.having(**changes), None))
+    code, out, err = run(root, "restart", "orders", "--command", "deploy", "--wait")
+    assert (code, "orders is RUNNING" in out, err) == (0, True, "orders: new failed: PEN-X\n")
+    records.update(lambda stream: (stream.having(phase=Phase.STOPPED, wish=Wish.STOP), None))
+    assert run(root, "stop", "orders", "--wait")[2] == ""  # what does not run has no code
