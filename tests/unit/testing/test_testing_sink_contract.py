@@ -133,4 +133,4 @@ def test_the_page_is_a_test_module_that_passes_in_another_project(tmp_path: Path
         [*command, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300
     )
     assert done.returncode == 0, done.stdout
-    assert "36 passed" in done.stdout
+    assert "37 passed" in done.stdout
