@@ -58,7 +58,7 @@ def spark_parts(spark: SparkSession, name: str, batches: Sequence[BatchTime]) ->
         if execution.description() in wanted:
             wanted.remove(execution.description())
             rows.append(_parts_of(context.statusStore(), store, execution))
-    return rows
+    return rows + _of_kept_plans(context.statusStore(), wanted)
 
 
 def batch_parts(batches: Sequence[BatchTime], jobs: Sequence[SparkParts]) -> list[tuple[str, float]]:
@@ -105,6 +105,28 @@ def _parts_of(jobs: Any, store: Any, execution: Any) -> SparkParts:
             python += millis * (metric.name() == _PYTHON)
             starting += millis * (metric.name() in _STARTING)
     return SparkParts(job=wall, tasks=tasks, python=python, starting=starting)
+
+
+def _of_kept_plans(store: Any, wanted: set[str]) -> list[SparkParts]:
+    """Return the parts of batches of a kept plan, which runs as an RDD and is no query of SQL (decision 217).
+
+    Spark then has no times of Python: `python` is what the tasks took without the time of a core in Java.
+    """
+    jobs, rows = store.jobsList(None), []
+    for job in sorted((jobs.apply(at) for at in range(jobs.size())), key=lambda job: -int(job.jobId())):
+        description = job.description()
+        if description.isEmpty() or description.get() not in wanted:
+            continue
+        wanted.remove(description.get())
+        tasks, java = 0.0, 0.0
+        for at in range(job.stageIds().size()):
+            with suppress(Py4JJavaError):
+                stage = store.lastStageAttempt(job.stageIds().apply(at))
+                tasks += stage.executorRunTime()
+                java += stage.executorCpuTime() / 1e6
+        wall = job.completionTime().get().getTime() - job.submissionTime().get().getTime()
+        rows.append(SparkParts(job=wall, tasks=tasks, python=tasks - java, starting=0.0))
+    return rows
 
 
 def _millis(text: str) -> float:
