@@ -35,7 +35,7 @@ class SparkParts:
 
     `job`: from submission to the end. `tasks` and `python`: summed over all tasks, so on two cores up to twice `job`;
     `python` is what the Python workers computed, without waiting for rows, and `starting` how long their tasks waited
-    until they stood ready.
+    until they stood ready. Of a kept plan, `python` has the waiting as well, and `starting` is 0: Spark does not say.
     """
 
     job: float
