@@ -16,13 +16,15 @@ import pyarrow as pa
 from penstock.state.key_codes import key_codes
 from penstock.state.keys import Bools, Ints, equal_at, equal_keys, places_in_range
 
-__all__ = ["Grouping", "group_rows", "group_runs"]
+__all__ = ["Grouping", "ascending", "group_rows", "group_runs"]
 
 _GOLDEN = np.int64(-7046029254386353131)  # 2**64 / the golden ratio, odd: multiplying by it loses nothing
 
 
 _SMALL, _PLACES_A_ROW = 1 << 16, 16
 """A table that is filled in no time: a state partition has some keys of a range, and not every one."""
+_SOON = 4
+"""Rows for each place among which most places turn up; to look for the missing ones later takes half the time."""
 _LOOKED_AT = 64
 """About how many rows tell whether there are many groups."""
 
@@ -69,7 +71,18 @@ def group_rows(keys: Sequence[pa.Array], hashes: Ints, groups: Ints | None = Non
     return Grouping(rank[ids], first[order])
 
 
+def ascending(hashes: Ints, groups: Ints | None = None) -> bool:
+    """Return whether rows are sorted by group, then hash, and no two of them have both alike."""
+    more = hashes[1:] > hashes[:-1]
+    if groups is not None:
+        more = (groups[1:] > groups[:-1]) | ((groups[1:] == groups[:-1]) & more)
+    return bool(more.all())
+
+
 def _order(first: Ints, hashes: Ints, groups: Ints | None) -> npt.NDArray[np.intp]:
+    # Tables of the state are sorted: a look costs a tenth of sorting them again.
+    if ascending(hashes[first], None if groups is None else groups[first]):
+        return np.arange(len(first))
     return np.argsort(hashes[first]) if groups is None else np.lexsort((hashes[first], groups[first]))
 
 
@@ -89,14 +102,26 @@ def _places(key: pa.Array, groups: Ints | None) -> tuple[Ints, int] | None:
 
 
 def _by_place(places: Ints, length: int, hashes: Ints, groups: Ints | None) -> Grouping:
-    first_at = np.full(length, -1, dtype=np.int64)
-    first_at[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # of several the last that is assigned stays
-    used = np.flatnonzero(first_at >= 0)
-    first = first_at[used]
-    order = _order(first, hashes, groups)
+    first_at = _first_at(places, length)
+    first = np.sort(first_at[first_at >= 0])  # in the order of rows, which may be sorted by hash
+    first = first[_order(first, hashes, groups)]
     rank = np.empty(length, dtype=np.int64)
-    rank[used[order]] = np.arange(len(order))
-    return Grouping(rank[places], first[order])
+    rank[places[first]] = np.arange(len(first))
+    return Grouping(rank[places], first)
+
+
+def _first_at(places: Ints, length: int) -> Ints:
+    """Return the index of the first row at each place, -1 for a place without rows."""
+    first_at = np.full(length, -1, dtype=np.int64)
+    soon = min(_SOON * length, len(places))
+    first_at[places[:soon][::-1]] = np.arange(soon - 1, -1, -1)  # of several the last that is assigned stays
+    used = np.zeros(length, dtype=np.bool_)
+    used[places[soon:]] = True
+    missed = used & (first_at < 0)
+    if missed.any():
+        rows = soon + np.flatnonzero(missed[places[soon:]])
+        first_at[places[rows][::-1]] = rows[::-1]
+    return first_at
 
 
 def group_runs(keys: Sequence[pa.Array], hashes: Ints, lengths: Sequence[int]) -> Grouping:

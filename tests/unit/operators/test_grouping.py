@@ -85,16 +85,21 @@ def test_slices_that_collide_with_hashes_are_told_apart():
 
 @settings(max_examples=examples(40))
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int64()], ids=str)
-@given(data=st.data())
-def test_whole_numbers_of_a_small_range_have_the_groups_of_their_hashes(kind, data):
-    """DESIGN 6: a table of the range gives the groups, and the order, of a table of hashes; also at the type's ends."""
+@given(data=st.data(), soon=st.sampled_from([0, 1, 4]))
+def test_whole_numbers_of_a_small_range_have_the_groups_of_their_hashes(kind, data, soon):
+    """DESIGN 6: a table of the range gives the groups, and the order, of a table of hashes; also at the type's ends.
+
+    So it does for keys that turn up soon and for those whose first row comes behind many others.
+    """
     limits = np.iinfo(kind.to_pandas_dtype())
     least = data.draw(st.sampled_from([limits.min, -2, limits.max - 3]))
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-60, 0, 60, 120])), min_size=8))
     keys = pa.array([least + place for place, _ in rows], kind)
     hashes = np.array([place * 7919 % 5 - 2 for place, _ in rows], dtype=np.int64)
     for starts in (None, np.array([start for _, start in rows], dtype=np.int64)):
-        ranged = group_rows([keys], hashes, starts)
+        with pytest.MonkeyPatch.context() as looking:
+            looking.setattr(grouping, "_SOON", soon)
+            ranged = group_rows([keys], hashes, starts)
         with pytest.MonkeyPatch.context() as without:
             without.setattr(grouping, "_places", lambda key, groups: None)
             expected = group_rows([keys], hashes, starts)

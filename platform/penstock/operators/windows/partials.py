@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from penstock.errors import JobError
 from penstock.operators.aggregates import ROWS, AggregatePlan, Partials
 from penstock.operators.aggregates.custom import naming_keys
 from penstock.operators.columns import column_array, integers
-from penstock.operators.grouping import group_rows
+from penstock.operators.grouping import ascending, group_rows
 from penstock.state.group_ranges import distinct
 from penstock.state.keys import Ints
 from penstock.state.row_layout import GROUP, HASH
@@ -85,6 +86,8 @@ class PartialLayout:
         filled = [self.aligned(table) for table in tables if table.num_rows]
         if not filled:
             return self.empty()
+        if by_slice and (in_order := _in_order(filled)) is not None:
+            return in_order
         table = pa.concat_tables(filled)
         keys = [column_array(table, name) for name in self.keys.names]
         hashes = integers(table, HASH)
@@ -105,6 +108,21 @@ class PartialLayout:
         index = pa.array(rows)
         columns = [pa.array(slices), pa.array(hashes[rows]), *(key.take(index) for key in keys)]
         return pa.table([*columns, *self.plan.arrays_of(partials)], schema=self.schema)
+
+
+def _in_order(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """Return the rows of all tables, where these have nothing to merge and need no sorting; else None.
+
+    So it is with runs of the state: each has slices of its own, where rows are not late.
+    """
+    bounds = [(groups[0], groups[-1], at) for at, table in enumerate(tables) for groups in [integers(table, GROUP)]]
+    bounds.sort()
+    if any(last >= following for (_, last, _), (following, _, _) in pairwise(bounds)):
+        return None
+    whole = pa.concat_tables(tables[at] for _, _, at in bounds)
+    if not ascending(integers(whole, HASH), integers(whole, GROUP)):
+        return None
+    return whole.combine_chunks() if len(tables) > 1 else whole
 
 
 def slices_in(table: pa.Table) -> Ints:

@@ -37,6 +37,9 @@ def many_windows(
     None takes the place of the partials where making windows one by one is cheaper: for a single window, or for dense
     ones, whose slices many windows share.
     """
+    if len(ends) == 1:  # as in most batches of a live stream; a strategy reads less than all slices of the window
+        yield ends, None
+        return
     tables = slices.between(start_of(int(ends[0]), window), int(ends[-1]))
     # Each of these rows is in one of the windows at least; in how many is counted once it is worth it.
     copies = sum(table.num_rows for table in tables)
@@ -44,7 +47,7 @@ def many_windows(
     if copies <= _MOST_COPIES:
         spans = [_holding(table, ends, window) for table in tables]
         copies = sum(int((last - first).sum()) for first, last in spans)
-    if len(ends) == 1 or copies > len(ends) * COPIES_WORTH_A_WINDOW:
+    if copies > len(ends) * COPIES_WORTH_A_WINDOW:
         yield ends, None
     elif copies > _MOST_COPIES:
         for half in np.array_split(ends, 2):

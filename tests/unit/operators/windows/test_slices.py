@@ -40,6 +40,13 @@ def test_a_slice_runs_from_cut_to_cut(window, time):
     assert start == max(cut for cut in cuts(window) if cut <= time)
 
 
+@given(WINDOWS, st.lists(TIMES))
+def test_each_row_of_a_batch_has_its_slice(window, times):
+    """DESIGN 7: the slice of a row does not depend on the rows beside it, of one slice or of several."""
+    alone = [int(slice_starts(array(time), window)[0]) for time in times]
+    assert slice_starts(array(*times), window).tolist() == alone
+
+
 @given(WINDOWS, TIMES)
 def test_rows_of_a_slice_share_their_windows(window, time):
     """DESIGN 7: a slice stands for its rows in every window."""

@@ -23,7 +23,7 @@ from penstock.operators.aggregates import AggregatePlan, BoundAggregate
 from penstock.operators.protocol import TIME
 from penstock.operators.windows import two_stacks
 from penstock.operators.windows.partials import PartialLayout
-from penstock.operators.windows.slice_state import SLICES
+from penstock.operators.windows.slice_state import SLICES, Slices
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.operators.windows.window_step import WindowStepWork
 from penstock.runtime.tasks.partition_state import PartitionState
@@ -270,6 +270,25 @@ def test_no_slide_pays_for_a_window(keys_a_slide: int, tmp_path: Path, monkeypat
         work.taken()
     assert max(merged) <= 1.5 * statistics.median(merged)
     assert max(written) <= 1.5 * statistics.median(written)
+
+
+def test_a_slide_reads_what_enters_and_leaves_its_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 12, P11: a batch that closes one window of an aggregate with an inverse reads no slices between."""
+    keys, read, part = 20, [0], Slices.part
+
+    def counted(slices: Slices, *arguments, **more):
+        tables = part(slices, *arguments, **more)
+        read[-1] += sum(table.num_rows for table in tables)
+        return tables
+
+    monkeypatch.setattr(Slices, "part", counted)
+    spec = spec_of(TimeWindow(size=60, every=1), {"n": agg.count()})
+    disk = SliceDisk(spec, tmp_path)
+    for slide in range(80):
+        rows = [{"k": key, "t": slide, "d": float(key)} for key in range(keys)]
+        disk.batch([delta(spec, rows, slide)], late=slide, close=slide)
+        read.append(0)
+    assert max(read[61:-1]) <= 3 * keys, "the last window, a slice that enters it, and one that leaves it"
 
 
 def test_a_batch_that_is_not_committed_yet_unmaps_nothing_that_it_would_read_again(tmp_path: Path) -> None:
