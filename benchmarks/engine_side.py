@@ -26,7 +26,32 @@ from penstock.time.triggers import AsFastAsPossible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["BatchTime", "EngineSide"]
+__all__ = ["BatchTime", "EngineSide", "StageClock"]
+
+
+class StageClock:
+    """Time the stages of batches by the hooks of the driver's loop, in milliseconds."""
+
+    def __init__(self) -> None:
+        self._began = self._entered = time.perf_counter()
+        self._stages: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Begin a batch: what was before is not of it."""
+        self._began, self._stages = time.perf_counter(), {}
+
+    def passed(self, hook: Hook) -> tuple[float, dict[str, float]] | None:
+        """Note a hook; at the end of a batch return the time of the whole, and by name that of its stages."""
+        now = time.perf_counter()
+        if hook.when == "before":
+            self._entered = now
+        if hook.when == "after":
+            self._stages[hook.stage] = (now - self._entered) * 1000
+        if (hook.stage, hook.when) != ("Purge", "after"):
+            return None
+        done = (now - self._began) * 1000, self._stages
+        self.begin()
+        return done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,27 +118,20 @@ class EngineSide:
         """Offer so many more batches and run them; follow-up batches without rows are counted apart."""
         self.source.offered += n
         times: list[BatchTime] = []
-        stages: dict[str, float] = {}
-        began = entered = time.perf_counter()
+        clock = StageClock()
         for hook in self._points:
-            now = time.perf_counter()
             if hook.stage == "Wait":
                 return times
-            if hook.when == "before":
-                entered = now
-            if hook.when == "after":
-                stages[hook.stage] = (now - entered) * 1000
-            if (hook.stage, hook.when) == ("Purge", "after"):
+            if (done := clock.passed(hook)) is not None:
                 commit = self.run.driver.commit
                 assert commit is not None
                 if any(name.startswith("source:") and count["read"] for name, count in commit.accounting.items()):
-                    times.append(
-                        BatchTime(whole=(now - began) * 1000, spark=self._spark_ms, stages=stages, commit=commit)
-                    )
+                    whole, stages = done
+                    times.append(BatchTime(whole=whole, spark=self._spark_ms, stages=stages, commit=commit))
                 else:
                     self.empty_batches += 1
                 self.after_batch()
-                began, stages = time.perf_counter(), {}
+                clock.begin()
         return times
 
     def close(self) -> None:

@@ -11,18 +11,20 @@ import json
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.beside_spark import scratch
+from benchmarks.engine_side import StageClock
 from benchmarks.report import Claim, report
 from penstock import Job
 from penstock.checkpoint.storage.locate import root_of
@@ -45,6 +47,8 @@ __all__ = ["run_p12"]
 _COLUMNS = "n long, v double"
 _A_SECOND = 1_000
 _SHOWN = ("side", "rows", "p50 ms", "p99 ms", "worst ms")
+_PARTS = ("part", "p50", "p99", "worst", "the slowest 1% beyond p50")
+_WHOLE = "the whole batch"
 _PATIENCE = 90.0
 """Seconds for a side to show all of its rows when the producer has ended."""
 
@@ -62,6 +66,8 @@ class Round:
     root: Path
     warm: int
     seconds: int
+    batches: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    """When each batch ended, milliseconds since 1970, and the milliseconds of its stages; of Penstock alone."""
 
     @property
     def table(self) -> Path:
@@ -76,10 +82,11 @@ class Round:
 
 @dataclass(slots=True)
 class Seen:
-    """The latencies of a side in its table and in its topic, of all rounds."""
+    """The latencies of a side in its table and in its topic, of all rounds, and the stages of its batches."""
 
     table: list[float] = field(default_factory=list)
     topic: list[float] = field(default_factory=list)
+    batches: list[dict[str, float]] = field(default_factory=list)
 
 
 def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
@@ -108,6 +115,8 @@ def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 turn = Round(
                     servers=server.address, source=source, target=target, root=place, warm=warm, seconds=counted
                 )
+                # The garbage of the side before is not for this one to collect.
+                spark.sparkContext._jvm.System.gc()  # type: ignore[union-attr] # noqa: SLF001 - no public way
                 _take(spark, side, turn, seen[name] if number >= len(sides) else Seen())
         finally:
             server.end()
@@ -121,7 +130,21 @@ def run_p12(spark: SparkSession, *, quick: bool) -> list[Claim]:
                 Claim(f"P12, {what}: p50 of Structured Streaming to ours", peer / p50, 3, "x"),
                 Claim(f"P12, {what}: p99 to p50 of ours", p99 / p50, 2, "x", at_most=True),
             )
+        results.table("Penstock's batches, milliseconds", _PARTS, _parts(seen["Penstock"].batches))
     return results.claims
+
+
+def _parts(batches: Sequence[Mapping[str, float]]) -> list[tuple[str, float, float, float, float]]:
+    """Return by stage its median, its 99th percentile, its worst, and what the slowest batches took beyond the median.
+
+    These are the hundredth part of all batches that took longest as a whole.
+    """
+    slowest = sorted(batches, key=lambda stages: stages[_WHOLE])[-max(1, len(batches) // 100) :]
+    rows = []
+    for stage in batches[0]:
+        p50, p99, worst = _quantiles([stages.get(stage, 0.0) for stages in batches])
+        rows.append((stage, p50, p99, worst, fmean(stages.get(stage, 0.0) for stages in slowest) - p50))
+    return rows
 
 
 def _quantiles(latencies: list[float]) -> tuple[float, float, float]:
@@ -143,6 +166,7 @@ def _take(spark: SparkSession, side: Callable[[SparkSession, Round], Any], turn:
     assert len(arrived) == turn.records, f"{len(arrived):,} of {turn.records:,} records in the topic"
     sent = _timestamps(turn)
     counted = range(turn.warm * _A_SECOND, turn.records)
+    seen.batches += [stages for ended, stages in turn.batches if ended >= sent[counted[0]]]
     seen.topic += [arrived[n] - sent[n] for n in counted]
     if side is _real_time:
         return
@@ -242,9 +266,13 @@ def _penstock(spark: SparkSession, turn: Round) -> Iterator[Callable[[], None]]:
     raised: list[Exception] = []
 
     def drive() -> None:
+        clock = StageClock()
         try:
-            for _ in run.driver.run():
-                pass
+            for hook in run.driver.run():
+                if hook.stage == "Wait":
+                    clock.begin()
+                elif (done := clock.passed(hook)) is not None:
+                    turn.batches.append((time.time() * 1_000, {_WHOLE: done[0], **done[1]}))
         except Exception as why:  # noqa: BLE001 - shown by the one who waits
             raised.append(why)
 
