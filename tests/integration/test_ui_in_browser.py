@@ -189,7 +189,8 @@ def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, scr
     browser.until(lambda: "duplicates" in browser.see("#plan").text, "what comes again")
     browser.click("input[name=truncate]")
     browser.until(lambda: "are removed" in browser.see("#plan").text, "it to be counted anew")
-    browser.see("input[name=note]").send_keys("seen")
+    for field, text in (("note", "seen"), ("bytes", "64 MiB"), ("files", "9")):
+        browser.see(f"input[name={field}]").send_keys(text)
     browser.click("#more summary")
     browser.see("input[name=partitions]").send_keys("4")
     browser.click("#ask button:enabled")
@@ -202,7 +203,7 @@ def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, scr
     browser.until(lambda: "/dags/restart_from_checkpoint/runs/run-" in browser.driver.current_url, "the way to the run")
     assert airflow.asked[before:] == [
         {"checkpoint": "orders batch=3", "truncate_sinks": True, "partitions": 4, "state": [], "drop": [],
-         "rows": None, "note": "seen"}
+         "rows": None, "bytes": "64 MiB", "files": 9, "note": "seen"}
     ]  # fmt: skip
 
 

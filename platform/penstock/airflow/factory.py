@@ -17,14 +17,13 @@ from penstock.airflow.awaiting import AskingOperator
 from penstock.airflow.form_values import offered
 from penstock.airflow.forms import (
     NAME,
+    batch_limits,
     batch_param,
     count_param,
     exactly,
     job_param,
     new_dag,
     note_param,
-    rows_param,
-    size_param,
     words_param,
 )
 from penstock.airflow.operators import RestartStream, StartStream, WaitStream
@@ -104,7 +103,7 @@ def restart_dag(file: str) -> DAG:
                 title="Steps to drop",
                 description="A line each: steps with state that the job's code no longer has.",
             ),
-            "rows": rows_param(),
+            **batch_limits("keeps the limit"),
             "note": note_param(),
         },
         defaults=commands(placing),
@@ -119,6 +118,8 @@ def restart_dag(file: str) -> DAG:
             state="{{ params.state | default([], true) | join(' ') }}",
             drop="{{ params.drop | default([], true) | join(' ') }}",
             rows="{{ params.rows or '' }}",
+            bytes="{{ params.bytes or '' }}",
+            files="{{ params.files or '' }}",
             note="{{ params.note or '' }}",
             **facts,
             **waits(placing),
@@ -226,7 +227,7 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
                 description="Where a new driver begins: last, empty, batch=N, saved=NAME or snapshot=VERSION. The form "
                 "offers saved checkpoints, and the batches of a stream that does not run; its page lists them always.",
             ),
-            "rows": rows_param(),
+            **batch_limits("keeps the limit"),
             "note": note_param(),
         },
         schedule=schedule,
@@ -242,6 +243,8 @@ def _stream_dag(project: Project, job: str, starts: dict[str, str]) -> DAG:
             restart="{{ params.restart }}",
             available_now=schedule is not None,
             rows="{{ params.rows or '' }}",
+            bytes="{{ params.bytes or '' }}",
+            files="{{ params.files or '' }}",
             note="{{ params.note or '' }}",
             **facts,
         )
@@ -294,19 +297,7 @@ def _fields(request: Request) -> dict[str, Param]:
     """Return what a form asks beside the job."""
     if request is Request.LIMITS:
         return {
-            "rows": rows_param(
-                "The maximum of rows per batch for each source; empty restores the configuration's limit."
-            ),
-            "bytes": size_param(
-                "Bytes a batch",
-                "The maximum of bytes per batch for each source, such as 64 MiB; empty restores the configuration's "
-                "limit.",
-            ),
-            "files": count_param(
-                "Files a batch",
-                "The maximum of files per batch for each source that reads files; empty restores the configuration's "
-                "limit.",
-            ),
+            **batch_limits("restores the configuration's limit"),
             "max_rate": count_param(
                 "Rows a second",
                 "The maximum of rows a second for each source; empty restores the configuration's limit.",

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 __all__ = [
-    "NAME", "batch_param", "count_param", "exactly", "job_param", "new_dag", "note_param", "rows_param", "size_param",
+    "NAME", "batch_limits", "batch_param", "count_param", "exactly", "job_param", "new_dag", "note_param",
     "words_param",
 ]  # fmt: skip
 
@@ -65,12 +65,17 @@ def batch_param(description: str) -> Param:
     return Param(type="integer", title="Batch", description=description, **_bounds(0, _MOST))
 
 
-def rows_param(description: str = "The maximum of rows per batch for each source; empty keeps the limit.") -> Param:
-    """Return the field of a row limit."""
-    return count_param("Rows a batch", description)
+def batch_limits(empty: str) -> dict[str, Param]:
+    """Return the fields of what a batch reads at most; `empty` says what an empty one does."""
+    most = "The maximum of {} per batch for each source{}; empty {}."
+    return {
+        "rows": count_param("Rows a batch", most.format("rows", "", empty)),
+        "bytes": _size_param("Bytes a batch", most.format("bytes", ", such as 64 MiB", empty)),
+        "files": count_param("Files a batch", most.format("files", " that reads files", empty)),
+    }
 
 
-def size_param(title: str, description: str) -> Param:
+def _size_param(title: str, description: str) -> Param:
     """Return the field of a size in bytes, such as 64 MiB, which may stay empty."""
     # Airflow's messages take no number of more than 64 bits.
     pattern = exactly("([1-9][0-9]{0,12}|[1-9][0-9]{0,5} ?[KMGT]iB)?")

@@ -34,15 +34,16 @@ _RUNS = AWAITED["healthy"]
 class StartStream(RunsPenstock, StreamOperator):
     """Start a job's stream, unless it runs; returns {job, generation, outcome}.
 
-    `start` is as in `penstock start --from`; `restart` ends a running stream first. `rows` is the maximum of rows per
-    batch for each source. `partitions`, `state`, `truncate_sinks` and `drop` are the options of `penstock start`.
+    `start` is as in `penstock start --from`; `restart` ends a running stream first. `rows`, `bytes` and `files` are the
+    maximum per batch for each source; bytes may be a size such as 64 MiB. `partitions`, `state`, `truncate_sinks` and
+    `drop` are the options of `penstock start`.
     `state` maps steps to tables, or is a text with STEP=TABLE; `drop` is a list or a text with steps.
     A restart that would end a driver is checked first, by `penstock restart --check` under the interpreter `python`.
     The task is idempotent: a retry finds the stream of the first try, and restarts it only if it has failed.
     """
 
     template_fields: Sequence[str] = (
-        "job", "start", "rows", "note", "restart", "partitions", "state", "truncate_sinks", "drop"
+        "job", "start", "rows", "bytes", "files", "note", "restart", "partitions", "state", "truncate_sinks", "drop"
     )  # fmt: skip
     generation: int | str | None = None
 
@@ -53,6 +54,8 @@ class StartStream(RunsPenstock, StreamOperator):
         restart: bool | str = False,
         available_now: bool = False,
         rows: int | str | None = None,
+        bytes: int | str | None = None,  # noqa: A002 - the limit's name
+        files: int | str | None = None,
         note: str | None = None,
         partitions: int | str | None = None,
         state: Mapping[str, str] | Sequence[str] | str | None = None,
@@ -63,7 +66,8 @@ class StartStream(RunsPenstock, StreamOperator):
     ) -> None:
         super().__init__(**rest)
         self.start, self.restart, self.available_now = start, restart, available_now
-        self.rows, self.note, self.python = rows, note, python
+        self.rows, self.bytes, self.files = rows, bytes, files
+        self.note, self.python = note, python
         self.partitions, self.state, self.truncate_sinks, self.drop = partitions, state, truncate_sinks, drop
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -75,7 +79,7 @@ class StartStream(RunsPenstock, StreamOperator):
             start=self.start,
             options=options_of(self.partitions, self.state, self.drop, truncate_sinks=_is_true(self.truncate_sinks)),
             available_now=self.available_now,
-            limits=limits_of(rows=self.rows),
+            limits=limits_of(rows=self.rows, bytes=self.bytes, files=self.files),
             note=self.note or None,
             revives=True,
         )

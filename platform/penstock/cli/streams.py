@@ -129,6 +129,8 @@ def start(
     drop: Drop = None,
     available_now: AvailableNow = False,
     rows: Rows = None,
+    size: Bytes = None,
+    files: MaxFiles = None,
     note: Note = None,
     command: CommandId = None,
     wait: Wait = False,
@@ -150,7 +152,7 @@ def start(
     """  # noqa: D301 - click knows the character, not the two
     _, options = beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
     begins = {"start": start_from, "options": options, "available_now": available_now}
-    what = {**begins, **limits_given(rows=rows), "note": note}
+    what = {**begins, **limits_given(rows=rows, bytes=size, files=files), "note": note}
     _request(job, "start", command, what, wait=wait, json=json, project=project, debug=debug)
 
 
@@ -165,6 +167,8 @@ def restart(
     drop: Drop = None,
     available_now: AvailableNow = False,
     rows: Rows = None,
+    size: Bytes = None,
+    files: MaxFiles = None,
     note: Note = None,
     generation: Generation = None,
     command: CommandId = None,
@@ -190,7 +194,7 @@ def restart(
     """  # noqa: D301 - click knows the character, not the two
     _, options = beginning(start_from, partitions, state, drop, truncate_sinks=truncate_sinks)
     begins = {"start": start_from, "options": options, "available_now": available_now}
-    what = {**begins, **limits_given(rows=rows), "note": note, "generation": generation}
+    what = {**begins, **limits_given(rows=rows, bytes=size, files=files), "note": note, "generation": generation}
     _request(job, "restart", command, what, wait=wait, check=check, json=json, project=project, debug=debug)
 
 

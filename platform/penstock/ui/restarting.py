@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.log.batch_report import BatchReport, shown_moment
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.config.values import parse_size
 from penstock.errors import PenstockError
 from penstock.quality.held.release import undone_by_restore
 from penstock.runtime.inspect.job_status import KeptCheckpoint
@@ -54,6 +55,8 @@ class Wanted:
     state: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     rows: str = ""
+    bytes: str = ""
+    files: str = ""
     note: str = ""
 
     @classmethod
@@ -66,6 +69,8 @@ class Wanted:
             state=tuple(text for text in query.getlist("state") if text),
             drop=tuple(text for text in query.getlist("drop") if text),
             rows=query.get("rows", "").strip(),
+            bytes=query.get("bytes", "").strip(),
+            files=query.get("files", "").strip(),
             note=query.get("note", "").strip(),
         )
 
@@ -77,8 +82,9 @@ class Wanted:
     def words(self) -> str:
         """Return the arguments of `penstock restart` that say the same."""
         arguments = start_words(self.start, self.options())
-        rows = _count(self.rows, "rows")
-        arguments += [] if rows is None else ["--rows", str(rows)]
+        limits = {"rows": _count(self.rows, "rows"), "bytes": _size(self.bytes), "files": _count(self.files, "files")}
+        for name, limit in limits.items():
+            arguments += [] if limit is None else [f"--{name}", str(limit)]
         return shlex.join([*arguments, *([f"--note={self.note}"] if self.note else [])])
 
 
@@ -150,6 +156,16 @@ def _undone(recovered: Recovered, target: int | None) -> list[BatchReport]:
     before = undone_by_restore(recovered)
     kept = [kept for kept in recovered.kept if kept.batch not in before]
     return [BatchReport.of(commit) for commit in kept if target is None or commit.batch > target]
+
+
+def _size(text: str) -> int | None:
+    """Read a number of bytes, or a size such as "64 MiB"."""
+    if not text or text.isdecimal():
+        return _count(text, "bytes")
+    try:
+        return parse_size(text)
+    except ValueError as why:
+        raise ValueError(f"{text!r} is not a size: {why}") from why
 
 
 def _count(text: str, noun: str) -> int | None:

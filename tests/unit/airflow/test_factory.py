@@ -118,8 +118,8 @@ def test_a_project_has_a_dag_for_each_job_and_one_for_each_request(project, read
         "checkpoint_upkeep": ["pick", "verify"],
     }
     assert all(dag["lines"] <= 10 for dag in dags.values())
-    assert dags["stream_orders"]["params"] == ["note", "restart", "rows", "start"]
-    begins = ["checkpoint", "drop", "note", "partitions", "rows", "state", "truncate_sinks"]
+    assert dags["stream_orders"]["params"] == ["bytes", "files", "note", "restart", "rows", "start"]
+    begins = ["bytes", "checkpoint", "drop", "files", "note", "partitions", "rows", "state", "truncate_sinks"]
     assert dags["restart_from_checkpoint"]["params"] == begins
     sent = re.findall(r"^      (\w+): (?:`|data|numbered)", SCRIPT_OF_THE_PAGES.read_text(), re.MULTILINE)
     assert sorted(sent) == begins

@@ -11,7 +11,7 @@ SCRIPT = r"""
 import json, sys
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException
-from penstock.airflow.forms import NAME, batch_param, count_param, exactly, job_param, note_param, rows_param, size_param, words_param
+from penstock.airflow.forms import NAME, batch_param, count_param, exactly, batch_limits, job_param, note_param, words_param
 
 def takes(param, *values):
     found = []
@@ -23,14 +23,15 @@ def takes(param, *values):
             found.append(False)
     return found
 
+limits = batch_limits("keeps the limit")
 words = words_param(f"{NAME}={NAME}", title="t", description="d")
 print(json.dumps({
-    "rows": takes(rows_param(), None, 1, 10**12, 10**12 + 1, 10**30, 0, -1, "7", 1.5),
+    "rows": takes(limits["rows"], None, 1, 10**12, 10**12 + 1, 10**30, 0, -1, "7", 1.5),
     "batch": takes(count_param("t", "d", least=0), None, 0, 10**12, -1, "7"),
     "decided": takes(batch_param("d"), 0, 10**12, 10**12 + 1, -1, None),
-    "clamped": [sorted({"minimum", "maximum"} & param.schema.keys()) for param in (rows_param(), batch_param("d"))],
-    "size": takes(size_param("t", "d"), None, "", "1", "9" * 13, "64 MiB", "64MiB", "999999 TiB"),
-    "no size": takes(size_param("t", "d"), 64, "0", "1000000 TiB", "9" * 14, "64 MB", "64  MiB", "64 MiB\n", "\u0661", "1.5 GiB"),
+    "clamped": [sorted({"minimum", "maximum"} & param.schema.keys()) for param in (limits["rows"], batch_param("d"))],
+    "size": takes(limits["bytes"], None, "", "1", "9" * 13, "64 MiB", "64MiB", "999999 TiB"),
+    "no size": takes(limits["bytes"], 64, "0", "1000000 TiB", "9" * 14, "64 MB", "64  MiB", "64 MiB\n", "\u0661", "1.5 GiB"),
     "note": takes(note_param(), None, "", "why", "x" * 500, "x" * 501, 7),
     "words": takes(words, None, [], ["a=b"], ["a=b", ""], ["a=b\n"], ["a=../b"], "a=b", ["a=b"] * 51),
     "name": takes(Param(type="string", pattern=exactly(NAME)), "friday", "friday\n", "Friday", "", None),

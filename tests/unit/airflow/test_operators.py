@@ -94,6 +94,12 @@ for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("n
     of_run = {"ti": SimpleNamespace(**{**vars(ti), "run_id": name})}
     now = [*tries(lambda: limited.execute(of_run)), RECORDS.newest().limits]
     said[f"limits {name}"] = [*now[:2], now[2] and now[2].set_limits()]
+for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("no size", {"bytes": "64 MB"}),
+                    ("kept", {})):
+    started = StartStream(task_id="t", **given, **FACTS)
+    of_run = {"ti": SimpleNamespace(**{**vars(ti), "run_id": f"start {name}"})}
+    now = [*tries(lambda: started.execute(of_run)), RECORDS.newest().limits]
+    said[f"starts {name}"] = [*now[:2], now[2] and now[2].set_limits()]
 nobody = StopStream(task_id="t", job="nope", project=PROJECT)
 said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
 
@@ -319,3 +325,13 @@ def test_a_limit_is_set_by_a_number_or_a_size_and_what_is_empty_is_lifted(outcom
     assert outcomes["limits no size"][2] == outcomes["limits no files"][2] == limits
     assert outcomes["limits number"][2] == {"bytes": 9}
     assert outcomes["limits lifted"][2] is None
+
+
+def test_a_start_sets_what_batches_read_at_most_and_what_is_empty_stays(outcomes):
+    """SEMANTICS 8.5: also of a stream that runs; a start takes no limit off."""
+    limits = {"rows": 5, "bytes": 64 << 20, "files": 7}
+    assert (outcomes["starts set"][0], outcomes["starts set"][2]) == ("done", limits)
+    outcome, why, recorded = outcomes["starts no size"]
+    assert (outcome, recorded) == ("for good", limits)
+    assert why.startswith("'64 MB' is not a size: write a whole number and a unit")
+    assert (outcomes["starts kept"][0], outcomes["starts kept"][2]) == ("done", limits)

@@ -82,7 +82,7 @@ def test_a_start_of_a_stream_that_runs_says_what_it_set(root):
     """Limits and note; the generation stays."""
     control_store(root / "checkpoints")
     assert "generation 1" in run(root, "start", "orders")[1]
-    code, out, _ = run(root, "start", "orders", "--rows", "7")
+    code, out, _ = run(root, "start", "orders", "--rows", "7", "--bytes", "64 MiB", "--files", "9")
     assert (code, out) == (0, "orders: it runs (generation 1), with these limits and this note from now on\n")
     assert "nothing to do" in run(root, "start", "orders", "--rows", "7")[1]
 

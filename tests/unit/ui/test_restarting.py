@@ -51,7 +51,7 @@ def test_the_form_has_the_fields_of_the_dag(site):
     """What can be said there can be said here; `test_factory` sees that it is sent by its names (issue 17, finding 6)."""
     page = site.get("/jobs/orders/restart", mounted="/penstock").text
     fields = {attrs.get("name") for tag, attrs in read(page).tags if tag in ("input", "select")} - {None}
-    assert fields == {"start", "truncate", "partitions", "state", "drop", "rows", "note"}
+    assert fields == {"start", "truncate", "partitions", "state", "drop", "rows", "bytes", "files", "note"}
 
 
 def test_what_comes_again_is_counted(site):
@@ -117,6 +117,9 @@ def test_beginning_anew_stands_apart(site):
         ("start=batch=3&partitions=x", "no number of partitions"),
         ("start=batch=3&partitions=0", "no number of partitions"),
         ("start=batch=3&rows=-1", "no number of rows"),
+        ("start=batch=3&bytes=64 MB", "'64 MB' is not a size"),
+        ("start=batch=3&bytes=0", "no number of bytes"),
+        ("start=batch=3&files=few", "no number of files"),
         ("start=batch=3&state=nonsense", "is not STEP=TABLE"),
         ("start=batch=3&drop=../x", "no name of a step"),
     ],
@@ -133,7 +136,7 @@ def test_what_would_be_refused_cannot_be_sent(site, query, why):
 
 def test_the_command_says_what_the_form_says(site):
     """Alone the page triggers nothing: it shows what to type, and `penstock restart` takes it."""
-    query = "start=batch=3&truncate=on&rows=7&note=it%27s+wrong&state=minutely%3Dtotals&drop=hourly&partitions=4"
+    query = "start=batch=3&truncate=on&rows=7&bytes=64+MiB&files=9&note=it%27s+wrong&state=minutely%3Dtotals&drop=hourly&partitions=4"
     page = site.get(f"/jobs/orders/restart?{query}").text
     assert "<button" not in page
     command = shlex.split(unescape(re.search(r"<pre[^>]*>(.*?)</pre>", page)[1]))
@@ -141,14 +144,18 @@ def test_the_command_says_what_the_form_says(site):
     result = CliRunner().invoke(app, [*command[1:], "--project", str(site.root), "--json"])
     assert result.exit_code == 0, result.output
     stream = Site(Path(site.root)).newest()
-    assert (stream.start, stream.note, stream.limits.rows) == ("batch=3", "it's wrong", 7)
+    assert (stream.start, stream.note) == ("batch=3", "it's wrong")
+    assert stream.limits.set_limits() == {"rows": 7, "bytes": 64 << 20, "files": 9}
     assert stream.options.model_dump() == {
         "partitions": 4, "state": {"minutely": "totals"}, "truncate_sinks": True, "drop": ("hourly",)
     }  # fmt: skip
 
 
 @given(
-    st.dictionaries(st.sampled_from(["start", "truncate", "partitions", "state", "drop", "rows", "note"]), st.text())
+    st.dictionaries(
+        st.sampled_from(["start", "truncate", "partitions", "state", "drop", "rows", "bytes", "files", "note"]),
+        st.text(),
+    )
 )
 def test_no_address_breaks_the_page(query):
     """Whatever stands in it is refused as a value, or becomes one word of a command."""

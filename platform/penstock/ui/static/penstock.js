@@ -112,6 +112,8 @@
       state: data.getAll("state").filter(Boolean),
       drop: data.getAll("drop"),
       rows: numbered("rows"),
+      bytes: data.get("bytes"),
+      files: numbered("files"),
       note: data.get("note"),
     };
   };
