@@ -61,7 +61,7 @@ class AsOfDisk(StepDisk):
         """Run a batch; rows of each input arrived in their order, the left ones first."""
         made = Made()
         facts = StepFacts(batch=self.batches, time=self.batches, watermark=close, late=late, judged_least=judged)
-        branches = [self.branch(rows, side=side) for side, rows in enumerate((left, right))]
+        branches = [task for side, rows in enumerate((left, right)) for task in self.tasks(rows, side=side)]
         emitted: list[tuple[bytes, tuple[int, int, int | None], int]] = []
         before: Counter[int | None] = Counter()
         for number, piece in self.pieces(branches, facts):

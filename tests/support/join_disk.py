@@ -62,8 +62,9 @@ class JoinDisk(StepDisk):
         """Run a batch with these rows of the left and of the right input, which arrive in this order."""
         facts = StepFacts(batch=self.batches, time=self.batches, watermark=close, late=late, judged_least=judged)
         branches = [
-            self.branch([{"k": key, "t": time, "xy"[side]: number} for key, time, number in rows[side]], side=side)
+            branch
             for side in (0, 1)
+            for branch in self.tasks([{"k": k, "t": time, "xy"[side]: n} for k, time, n in rows[side]], side=side)
         ]
         made, arrived = Made(), []
         before: Counter[int | None] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,13 +20,15 @@ from penstock.sources.base import PARTITION, POSITION
 from penstock.state.keys import partition_of
 from penstock.state.writer import Change, Written
 
-__all__ = ["Row", "StepDisk", "hash_of", "sooner"]
+__all__ = ["Row", "StepDisk", "cut", "hash_of", "sooner"]
 
 Row = Mapping[str, Any]
 _CRASHES = 0.3
 """How many of the tasks have a first attempt that crashes."""
 _PIECES = 5
 """Where it crashes: behind so many pieces at most, which is the end for most tasks."""
+_CUTS = 2
+"""How often the rows of an input are cut into those of tasks, some of which have none."""
 _FIRST_ATTEMPT = 1_000_000
 """A number that no other attempt has: files of both are there."""
 
@@ -33,6 +36,11 @@ _FIRST_ATTEMPT = 1_000_000
 def hash_of(key: object, hashes: int) -> int:
     """Return a hash of a key; few hashes make keys share one."""
     return 0 if key is None else (sum(map(ord, str(key))) * 7919) % hashes
+
+
+def cut(rows: int, drawn: Random) -> list[tuple[int, int]]:
+    """Cut so many rows into those of tasks; return the place of the first row of each, and that behind its last."""
+    return list(pairwise([0, *sorted(drawn.randint(0, rows) for _ in range(_CUTS)), rows]))
 
 
 def sooner(*moments: int | None) -> int | None:
@@ -50,7 +58,7 @@ class StepDisk:
     time = "t"
     """What rows have their event time as, in microseconds."""
     crashes: Random | None = None
-    """Decides which attempts of tasks crash, and where; None for none."""
+    """Decides which attempts of tasks crash, and where, and the order in which tasks send; None for none and theirs."""
     attempt: int | None = None
 
     def __init__(self, name: str, root: Path | str, *, partitions: int = 1, hashes: int = 1000) -> None:
@@ -68,7 +76,7 @@ class StepDisk:
     ) -> Iterator[tuple[int | None, Emit | Due | Tally]]:
         """Run a batch on the rows of tasks; yield what it makes with the partition that makes it, None before the shuffle.
 
-        What is sent comes in the order of the tasks, and the batch is over when all was taken.
+        What is sent comes in the order of the tasks, with `crashes` in any; the batch is over when all was taken.
         """
         inputs: list[list[list[pa.Table]]] = [[[] for _ in self.sides] for _ in range(self.partitions)]
         for branch in branches:
@@ -79,6 +87,8 @@ class StepDisk:
                 else:
                     yield None, piece
         for number, tables in enumerate(inputs):
+            for sent in tables if self.crashes is not None else ():
+                self.crashes.shuffle(sent)
             for made in self.worked(number, tables, facts):
                 yield number, made
         self.batches += 1
@@ -183,6 +193,11 @@ class StepDisk:
             way=0,
             ways=1,
         )
+
+    def tasks(self, rows: Sequence[Row], *, side: int = 0) -> list[RowsOfBranch]:
+        """Return rows that arrived in this order at an input as those of its tasks: with `crashes` several, or else one."""
+        places = [(0, len(rows))] if self.crashes is None else cut(len(rows), self.crashes)
+        return [self.branch(rows[lo:hi], task, side=side) for task, (lo, hi) in enumerate(places)]
 
     def columns_of(self, side: int) -> pa.Schema:
         """Return the columns of the rows of an input."""

@@ -64,7 +64,8 @@ def test_a_join_is_that_of_the_model(
 ) -> None:
     """7.6, 1.6, 2.3, 2.10: pairs and outer rows by batch and in order, through late rows, jumps and rescales.
 
-    A chained step judges by the watermark of the batch before. Each batch opens the state anew, as a restart does.
+    A chained step judges by the watermark of the batch before. Each batch opens the state anew, as a restart does. It
+    has several tasks a side, which send in any order, and attempts of tasks crash.
     Of the units of time one has all rows in a slice, and the others put neighbours and bounds into several.
     """
     within = (unit * within[0], unit * within[1])
