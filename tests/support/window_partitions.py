@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from penstock.operators.windows.time_windows import WindowStep, preaggregate
 from penstock.runtime.tasks.partition_state import main_table
 from penstock.testing.model import ModelBatch, WindowModel
 from tests.support.slice_disk import SliceDisk
+from tests.support.step_disk import cut
 from tests.support.window_samples import rows_of_branch
 
 Row = dict[str, Any]
@@ -39,19 +41,23 @@ def step_of(window: TimeWindow, aggregates=EXACT) -> WindowStep:
 class Partitions:
     """The state partitions of a window step on disk; each batch opens them anew, as after a restart.
 
-    `due` is for each partition when it is due next, by the watermark and by batch time.
+    `due` is for each partition when it is due next, by the watermark and by batch time. With `crashes` rows come in
+    several tasks, which send in any order, and attempts of tasks crash, as in `StepDisk`.
     """
 
     due: dict[int, tuple[int | None, int | None]]
 
-    def __init__(self, spec: WindowStep, root: Path, count: int) -> None:
-        self.spec, self.root, self.batches, self.scaled = spec, root, 0, 0
+    def __init__(self, spec: WindowStep, root: Path, count: int, crashes: Random | None = None) -> None:
+        self.spec, self.root, self.batches, self.scaled, self.crashes = spec, root, 0, 0, crashes
         self.disks = self._made(count)
 
     def _made(self, count: int) -> list[SliceDisk]:
         self.due = {}
         folder = LocalFolder(self.root / str(self.scaled))
-        return [SliceDisk(self.spec, folder / str(p), batches=self.batches) for p in range(count)]
+        disks = [SliceDisk(self.spec, folder / str(p), batches=self.batches) for p in range(count)]
+        for disk in disks:
+            disk.crashes = self.crashes
+        return disks
 
     def batch(
         self, rows: Sequence[Row], *, late: int | None, close: int | None, at: int | None = None
@@ -62,7 +68,7 @@ class Partitions:
         out: list[Row] = []
         for number, disk in enumerate(self.disks):
             own = [row for row in counted if hash_of(row["k"]) % len(self.disks) == number]
-            made = disk.batch([self._delta(own)], late=late, close=close, time=at)
+            made = disk.batch(self._sent(own), late=late, close=close, time=at)
             out += made.output.to_pylist()
             self.due[number] = (made.due, made.due_time)
         self.batches += 1
@@ -92,7 +98,15 @@ class Partitions:
             disk.batches += 1
         self.batches += 1
 
-    def _delta(self, rows: Sequence[Row]) -> pa.Table:
+    def _sent(self, rows: Sequence[Row]) -> list[pa.Table]:
+        """Return what the tasks send of rows that arrived in this order."""
+        if self.crashes is None:
+            return [self._delta(rows)]
+        sent = [self._delta(rows[lo:hi], task) for task, (lo, hi) in enumerate(cut(len(rows), self.crashes))]
+        self.crashes.shuffle(sent)
+        return sent
+
+    def _delta(self, rows: Sequence[Row], task: int = 0) -> pa.Table:
         table = pa.table(
             {
                 "k": pa.array([row["k"] for row in rows], pa.int64()),
@@ -104,7 +118,7 @@ class Partitions:
         )
         plan = self.spec.plan
         branch = rows_of_branch(table, ["k"], {a.expression: "v" for a in plan.aggregates if a.expression})
-        return preaggregate(branch, (self.batches, 0, 0, "p"), plan=plan, window=self.spec.window)
+        return preaggregate(branch, (self.batches, 0, task, "p"), plan=plan, window=self.spec.window)
 
 
 def place(row: Row) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -171,7 +172,7 @@ def test_a_restart_that_gives_up_emit_every_asks_for_no_batch(tmp_path: Path) ->
 @settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataObject) -> None:
-    """2.5, 2.6, 3.2: random rows, cuts, batch times and watermarks, with restarts and rescaling in between."""
+    """2.5, 2.6, 3.2: random rows, tasks, cuts, batch times and watermarks; restarts, crashes of attempts, rescaling."""
     lateness = data.draw(st.sampled_from([0, 3, 30]), label="lateness")
     every = data.draw(st.sampled_from([None, 1, 5]), label="every")
     most = data.draw(st.sampled_from([1, 3] if every is None else [None, 1, 3]), label="rows")
@@ -190,6 +191,7 @@ def test_early_panes_are_those_of_the_definition(partitions: int, data: st.DataO
     with tempfile.TemporaryDirectory() as root:
         window = window_of(lateness, every, most, discarding=discarding)
         disk = SessionDisk(window, AGGREGATES, root, partitions=partitions, retracts=retracts)
+        disk.crashes = Random(data.draw(st.integers(0, 10**9), label="crashes"))
         for _ in range(data.draw(st.integers(1, 8))):
             tasks = data.draw(st.lists(st.lists(ROW, max_size=5), max_size=2))
             late, time = watermark, time + data.draw(st.integers(1, 7))

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -63,11 +64,11 @@ BATCH = st.tuples(
 def test_panes_are_those_of_the_definition(
     aggregates, window: TimeWindow, batches, partitions: int, piece: int
 ) -> None:
-    """2.5, 2.6, 3.2, 10.5: rows out of order, in random batches, with restarts, crashes and rescaling."""
+    """1.6, 2.5, 2.6, 3.2, 10.5: rows out of order, in random batches and tasks, with crashes and rescaling."""
     spec, model, mark, time = step_of(window, aggregates), model_of(window, aggregates), 0, 0
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patched:
         patched.setattr(early_panes, "PIECE_ROWS", piece)
-        state = Partitions(spec, Path(root), partitions)
+        state = Partitions(spec, Path(root), partitions, Random(len(batches)))
         before = None
         for moved, passed, given_rows, event in batches:
             mark += moved

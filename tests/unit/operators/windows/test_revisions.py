@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from examples import examples
@@ -50,10 +51,10 @@ BATCH = st.tuples(
 @settings(max_examples=examples(12), deadline=None)
 @given(window=windows(), batches=st.lists(BATCH, min_size=4, max_size=16), count=st.sampled_from([1, 2, 8]))
 def test_revisions_are_those_of_the_definition(aggregates, window: TimeWindow, batches, count: int) -> None:
-    """2.5, 2.6, 10.5: rows out of order, in random batches, over segments with restarts, crashes and rescaling."""
+    """1.6, 2.5, 2.6, 10.5: rows out of order, in random batches and tasks, with restarts, crashes and rescaling."""
     spec, model, mark = step_of(window, aggregates), model_of(window, aggregates), 0
     with tempfile.TemporaryDirectory() as root:
-        state = Partitions(spec, Path(root), count)
+        state = Partitions(spec, Path(root), count, Random(len(batches)))
         before = None
         for moved, given_rows, event in batches:
             mark += moved
