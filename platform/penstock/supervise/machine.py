@@ -28,6 +28,7 @@ _LEAST_SILENCE = 10_000_000
 _SPARE = int(GRACE * 1_000_000) + 15_000_000
 """Microseconds beyond its deadline that a driver has to notice a stop and to leave Spark."""
 _NEXT = "the next driver starts, after this: "
+_UNHEALTHY = " did not become healthy"
 _NOBODY = DriverSlot(generation=0, at=0, foreign=True)
 _OUT_OF_SIGHT = "it gives no sign of life, and its machine cannot be looked at"
 
@@ -46,8 +47,8 @@ class Exit:
     """How a driver ended, as far as it is known: `code` and `error` are None where it was killed or nobody saw.
 
     `finished`: its sources have ended. `storage`: its checkpoint did not answer. `judged`: a gate stopped it, or what
-    it was to begin from is not there, so that another version of the code is no way out. `unfit`: the state is not that
-    of its code, or of the options of its start.
+    it was to begin from is damaged or not there, so that another version of the code is no way out. `unfit`: the state
+    is not that of its code, or of the options of its start.
     """
 
     code: int | None = None
@@ -246,7 +247,7 @@ def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream
     """Return the stream after a failure: a pause, an older version of the code, or the end."""
     failures = (*(at for at in stream.failures if now - _HOUR < at <= now), now)
     hung = stream.reason if stream.phase is Phase.UNHEALTHY and ended == Exit() else None
-    stream = stream.having(failures=failures)
+    before, stream = stream.reason or "", stream.having(failures=failures)
     reason = f"the driver {ended}" + (f"; before it, {hung}" if hung else "")
     hopeless = ended.code == EXIT_PERSON
     if hopeless or len(failures) > settings.supervise.failures_per_hour:
@@ -254,13 +255,17 @@ def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream
         # An older version would do without the options that the state refuses, and truncate sinks for it.
         as_asked = ended.unfit and stream.options != (stream.options and stream.options.of_older_code)
         if older not in (None, stream.version) and not (ended.judged or as_asked):
-            why = f"version {stream.version} did not become healthy, so {older} runs again: {reason}"
+            why = f"version {stream.version}{_UNHEALTHY}, so {older} runs again: {reason}"
             options = None if stream.options is None else stream.options.of_older_code
             back = stream.having(version=older, rolled_back=stream.version, options=options, failures=(), streak=0)
             return _phase(back, Phase.BACKOFF, why, now, until=now)
         spent = "" if hopeless else f"{len(failures)} failures within an hour; the last: "
         undo = ""
-        if stream.rolled_back is not None:
+        rollback = before.partition(_UNHEALTHY)[2]  # why, where the version did not run since
+        if stream.rolled_back is not None and ended.error and ended.error in rollback:
+            undo = f". Version {stream.rolled_back} ended so too, so the code is not the cause"
+            reason = reason.removesuffix(".")
+        elif stream.rolled_back is not None:
             undo = (
                 f". Version {stream.rolled_back} ran before it and was rolled back: restore the previous code in the "
                 "project, because a restart takes what is there; find an earlier batch with penstock checkpoints, and "

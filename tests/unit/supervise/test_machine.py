@@ -238,6 +238,20 @@ def test_a_new_version_that_fails_is_rolled_back_to_the_stable_one() -> None:
     assert "restart --from batch=N" in (again.reason or "")
 
 
+def test_an_error_that_both_versions_end_with_is_not_blamed_on_the_code() -> None:
+    """DESIGN 11: a damaged table stays damaged under older code, which a person need not put back then."""
+    ended = gone(code=EXIT_PERSON, error="PEN-SNK-021 x. Restore the file.")
+    back = at(like(RUNNING, stable="old"), ended).stream
+    up = at(back, Seen(holder=holder(generation=5)), T).stream
+    failed = at(like(up, driver=SLOT), ended).stream
+    assert (failed.phase, failed.rolled_back) == (Phase.FAILED, "new")
+    words = "PEN-SNK-021 x. Restore the file. Version new ended so too, so the code is not the cause"
+    assert (failed.reason or "").endswith(words)
+    once = at(like(up, driver=SLOT), gone(code=75, error="PEN-OPR-002 y")).stream
+    other = at(like(once, driver=SLOT), gone(code=EXIT_PERSON, error="PEN-OPR-002 y")).stream
+    assert "Version new ran before it" in (other.reason or ""), "the older version alone ended so"
+
+
 def test_an_older_version_is_not_asked_for_what_only_the_new_one_can_do() -> None:
     """It has the steps and the partitions of before; what tables are to show does not depend on the code."""
     asked = StartOptions(partitions=16, state={"a": "t"}, truncate_sinks=True, drop=("old",))

@@ -25,17 +25,26 @@ from penstock.config.references import resolved
 from penstock.config.settings import Settings
 from penstock.config.values import is_local
 from penstock.errors import (
+    BlockDamaged,
+    BlocksGone,
     CannotRestore,
+    CheckpointCorrupt,
+    CheckpointMoved,
     CheckpointPartial,
     CommitUnknown,
     EnvironmentUnfit,
+    FormatTooNew,
     FormerCheckpoint,
     GateStopped,
+    LogGap,
+    MetadataMissing,
+    MoveUnfinished,
     PartitionsChanged,
     PenstockError,
     SinkBusy,
     SinkUnavailable,
     SourceUnavailable,
+    StateMissing,
     StepsChanged,
     StorageFull,
     StorageUnavailable,
@@ -64,8 +73,15 @@ _STORAGE = tuple(
     for error in (StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy)
 )
 """Errors of a server that is away: they pause a stream and spend none of its failures."""
-_JUDGED = tuple(error.code for error in (GateStopped, CannotRestore, CheckpointPartial, FormerCheckpoint))
-"""Errors that no other version of the code mends."""
+_OF_CHECKPOINT = (
+    *(CheckpointCorrupt, StateMissing, LogGap, MetadataMissing, CheckpointPartial, FormerCheckpoint, FormatTooNew),
+    *(CheckpointMoved, MoveUnfinished, BlocksGone, BlockDamaged),
+)
+_JUDGED = tuple(error.code for error in (GateStopped, CannotRestore, *_OF_CHECKPOINT))
+"""Errors that no other version of the code mends: those of a gate, of the start, and of what any version reads first.
+
+Tables and inputs are named by the code, so that an older version may have others.
+"""
 _UNFIT = tuple(error.code for error in (PartitionsChanged, StepsChanged))
 """Errors of a state that is not that of the code, or of the options of the start."""
 _IN_COPY = re.compile(r"""[^\s()'":]*_versions/[0-9a-f]{12}/""")
