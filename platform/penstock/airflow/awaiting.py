@@ -135,7 +135,10 @@ class AskingOperator(StreamOperator):
         return self._wait_without_worker(event, generation=generation, begun=begun, said=said)
 
     def _outcome(self, stream: Stream, answer: dict[str, Any], context: Context) -> dict[str, Any]:
-        """Return what the task returns; raises what fails it."""
+        """Return what the task returns; raises what fails it, as RolledBack where a version of the code failed."""
+        if self.until == "healthy":
+            with asking():
+                self._control().refuse_older(stream, int(answer["generation"]))
         return answer
 
 

@@ -135,7 +135,7 @@ class RestartStream(StartStream, AskingOperator):
         """Return what the task returns; fails where another restart came before this one was carried out."""
         asked = int(answer["generation"])
         if stream.first <= asked:
-            return answer
+            return super()._outcome(stream, answer, context)
         control = self._control()
         if any(s.first == asked and s.phase in _RUNS for _, s in control.records.history()):
             self.log.warning("%s ran as asked for; since then %s", self.job, _newer(stream))
@@ -235,13 +235,25 @@ class WaitStream(ResumableJobMixin, StreamOperator):
         super()._give_up(why)
 
     def get_job_result(self, external_id: Any, context: Any) -> dict[str, Any]:
-        """Return {job, first, phase, generation, restarts}; fails where the stream came to another end."""
-        stream = self._control().newest()
+        """Return {job, first, phase, generation, restarts}; fails where the stream came to another end.
+
+        So does a wait for a stream that runs if its run of the DAG has begun it, and an older version of the code runs.
+        """
+        control = self._control()
+        stream = control.newest()
         if stream.phase.is_final and not self._is_there(stream.phase):
             raise AirflowFailException(f"{self.job} is {stream.phase_in_words}")
+        if self.until == "healthy" and stream.rolled_back is not None and _is_of_run(stream, context):
+            with asking():
+                control.refuse_older(stream, stream.first)
         self.log.info("%s is %s", self.job, stream.phase.value)
         facts = {"generation": stream.generation, "restarts": stream.restarts}
         return {"job": self.job, "first": external_id, "phase": stream.phase.value, **facts}
+
+
+def _is_of_run(stream: Stream, context: Context) -> bool:
+    """Return whether a task of the same run of a DAG began the stream."""
+    return (stream.command or "").split("/")[:2] == command_id(context).split("/")[:2]
 
 
 def _newer(stream: Stream) -> str:

@@ -61,7 +61,7 @@ Generation = Annotated[
         show_default=False,
     ),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit 78 if the stream fails.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit 78 if the stream or its code fails.")]
 Check = Annotated[bool, typer.Option("--check", help="Only check whether it would work; end nothing.")]
 
 _RUNS = ("RUNNING", "FINISHED")
@@ -74,6 +74,7 @@ _REACHED = {
     "drain": ("FINISHED",),
 }
 """The phases in which a command is done, for those who wait; `limits` is done in any."""
+_WITH_CODE = ("start", "restart", "resume")
 
 
 @commands.command()
@@ -107,15 +108,12 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
 def _rollback(project: Project, job: str, stream: Stream) -> str | None:
     """Return why a version of the code was rolled back, None where none was: the stable one then runs for no reason."""
     from penstock.supervise.control import stream_control
-    from penstock.supervise.stream import why_rolled_back
 
     if stream.rolled_back is None:
         return None
-    why = None
     with suppress(PenstockError):  # the trouble of its files is what the list says of the job
-        history = stream_control(project, job).records.history()
-        why = why_rolled_back(stream.rolled_back, (kept for _, kept in history))
-    return why or f"version {stream.rolled_back} was rolled back"
+        return stream_control(project, job).why_rolled_back(stream)
+    return f"version {stream.rolled_back} was rolled back"
 
 
 @commands.command()
@@ -307,8 +305,8 @@ def _request(
             asked = Asked(stream, asked.outcome, asked.generation)
             if not json:
                 print(f"{job} is {stream.phase.value}")
-            if stream.wants_driver and (why := _rollback(here, job, stream)) is not None:
-                print(f"{job}: {why}", file=sys.stderr)
+            if verb in _WITH_CODE:
+                control.refuse_older(stream, asked.generation)
         elif not supervised:
             print("no supervisor runs; the request stays recorded until one does: penstock supervise", file=sys.stderr)
         if json:

@@ -225,6 +225,13 @@ class StreamFailed(SupervisionError, RuntimeError):
     )
 
 
+class RolledBack(SupervisionError, RuntimeError):
+    """The code of a start failed, and an older version runs, or ran, in its place."""
+
+    code = "PEN-SUP-040"
+    remedy = "Correct what the message names, then `penstock restart JOB`. Until then the older version runs."
+
+
 class SupervisorAbsent(SupervisionError, RuntimeError):
     """No supervisor carries out the command."""
 

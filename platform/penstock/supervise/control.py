@@ -18,6 +18,7 @@ from penstock.errors import (
     ConfigError,
     JobNotFound,
     PenstockError,
+    RolledBack,
     RootMissing,
     StreamFailed,
     SupervisorAbsent,
@@ -26,7 +27,7 @@ from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.project import Project
 from penstock.supervise.commands import Command, CommandResult, Verb, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords, supervised_jobs
-from penstock.supervise.stream import Phase, Stream, begins_from
+from penstock.supervise.stream import Phase, Stream, begins_from, why_rolled_back
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock, SystemClock
 
@@ -127,6 +128,18 @@ class StreamControl:
     def newest(self) -> Stream:
         """Return the stream's newest record."""
         return self.records.newest()
+
+    def why_rolled_back(self, stream: Stream) -> str | None:
+        """Return why an older version of a stream's code runs, None where none was rolled back."""
+        if stream.rolled_back is None:
+            return None
+        why = why_rolled_back(stream.rolled_back, (kept for _, kept in self.records.history()))
+        return why or f"version {stream.rolled_back} was rolled back"
+
+    def refuse_older(self, stream: Stream, generation: int) -> None:
+        """Raise RolledBack for a stream that began with a generation, if an older version of its code has run since."""
+        if stream.first == generation and (why := self.why_rolled_back(stream)) is not None:
+            raise RolledBack(f"{self.job} is {stream.phase.value}: {why}", where=str(self.root))
 
     def wait(self, generation: int, until: Callable[[Stream], bool], *, through: Collection[Phase] = ()) -> Stream:
         """Wait until the stream that a generation is of is as wanted; for ever, as long as it is supervised.

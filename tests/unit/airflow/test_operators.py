@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.airflow import DrainStream, LimitStream, RestartStream, StartStream, StopStream, WaitStream, awaiting
+from penstock.airflow import DrainStream, LimitStream, RestartStream, ResumeStream, StartStream, StopStream, WaitStream, awaiting
 from penstock.airflow.triggers import StreamTrigger
 from penstock.errors import PenstockError
 from penstock.supervise import control
@@ -87,6 +87,17 @@ for kind in (DrainStream, StopStream):
     become(phase=Phase.STOPPED, wish=Wish.STOP, asked_by="stop_stream/m/stop", asked_at=9)
     late = kind(task_id="t", **FACTS)
     said[f"late {kind.verb.value}"] = [*tries(lambda: late.execute(again)), RECORDS.newest().wish.value]
+for name, by in (("own", "d/r/deploy"), ("other", "d/r0/deploy")):
+    become(phase=Phase.RUNNING, wish=Wish.RUN, command=by, rolled_back="new")
+    wait = WaitStream(task_id="t", until="healthy", **FACTS)
+    said[f"rolled back, healthy, {name}"] = tries(lambda: wait.poll_until_complete(3, {"ti": ti}))
+said["rolled back"] = [
+    tries(lambda: kind(task_id="t", deferrable=deferrable, **FACTS).execute_complete({"ti": ti}, None, {"generation": 3}))
+    for kind in (RestartStream, ResumeStream) for deferrable in (False, True)
+]
+stops = StopStream(task_id="t", deferrable=True, **FACTS)
+become(phase=Phase.STOPPED, wish=Wish.STOP, rolled_back="new")
+said["rolled back, stopped"] = tries(lambda: stops.execute_complete({"ti": ti}, None, {"generation": 3}))
 become(phase=Phase.RUNNING, wish=Wish.RUN)
 for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("no size", {"bytes": "64 MB"}),
                     ("no files", {"files": "few"}), ("number", {"bytes": 9}), ("lifted", {})):
@@ -294,6 +305,13 @@ def test_a_restart_begins_nothing_that_somebody_ended_during_its_check(outcomes)
     outcome, why, asked_by, generation = outcomes["overtaken by restart"]
     assert (outcome, asked_by, generation) == ("for good", "stop_stream/m/stop", 4)
     assert why == "nothing was restarted: stop_stream/m/stop has started generation 4"
+
+
+def test_a_task_that_asked_for_code_which_was_rolled_back_fails(outcomes: dict[str, list[object]]) -> None:
+    """DESIGN 11: the older version runs; a run that has begun nothing, and a stop, are not concerned."""
+    for outcome, why in [*outcomes["rolled back"], outcomes["rolled back, healthy, own"]]:
+        assert (outcome, "PEN-SUP-040 orders is RUNNING: " in why) == ("for good", True), why
+    assert outcomes["rolled back, healthy, other"][0] == outcomes["rolled back, stopped"][0] == "done"
 
 
 def test_a_late_try_drains_nothing_that_somebody_stopped_and_says_so(outcomes):

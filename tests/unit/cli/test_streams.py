@@ -203,13 +203,17 @@ def test_a_rollback_is_listed_with_its_reason_while_the_stable_version_runs(root
 
 
 def test_who_waits_for_a_restart_hears_of_its_rollback(root):
-    """DESIGN 11: the stream runs, and not with the code that was asked for."""
+    """DESIGN 11: the stream runs, and not with the code that was asked for, which fails who waits and no other."""
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
     run(root, "restart", "orders", "--command", "deploy")
     back = {"phase": Phase.BACKOFF, "version": "old", "rolled_back": "new", "reason": "new failed: PEN-X"}
     for changes in (back, {"phase": Phase.RUNNING, "reason": None}):
         records.update(lambda stream, changes=changes: (stream.having(**changes), None))
     code, out, err = run(root, "restart", "orders", "--command", "deploy", "--wait")
-    assert (code, "orders is RUNNING" in out, err) == (0, True, "orders: new failed: PEN-X\n")
+    assert (code, "orders is RUNNING" in out) == (78, True)
+    assert "PEN-SUP-040 orders is RUNNING: new failed: PEN-X" in err
+    assert run(root, "limits", "orders", "--rows", "9", "--wait")[0] == 0, "no code was asked for"
+    records.update(lambda stream: (stream.having(generation=2), None))  # that of the older version's driver
+    assert run(root, "start", "orders", "--wait")[0] == 0, "it runs, and was begun by somebody else"
     records.update(lambda stream: (stream.having(phase=Phase.STOPPED, wish=Wish.STOP), None))
     assert run(root, "stop", "orders", "--wait")[2] == ""  # what does not run has no code

@@ -9,7 +9,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
-from penstock.errors import CannotRestore, CommandRefused, RootMissing, StreamFailed, SupervisorAbsent
+from penstock.errors import CannotRestore, CommandRefused, RolledBack, RootMissing, StreamFailed, SupervisorAbsent
 from penstock.rates.limits import Limits
 from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.control import StreamControl
@@ -269,6 +269,21 @@ def test_a_stream_that_comes_to_another_end_is_an_error(control, clock, supervis
         again = control.ask(command(Verb.START, "again"))
         clock.then = {clock.sleeps + 3: become(control, phase=Phase.RUNNING)}
         assert control.wait(again.generation, runs).phase is Phase.RUNNING
+
+
+@pytest.mark.remedy("PEN-SUP-040")
+def test_who_waits_for_code_that_was_rolled_back_is_told(control: StreamControl) -> None:
+    """DESIGN 11: the older version runs; once the code is corrected and restarted, nothing is refused."""
+    asked = control.ask(command(Verb.START))
+    become(control, phase=Phase.BACKOFF, rolled_back="new", reason="version new did not become healthy: PEN-X")()
+    become(control, phase=Phase.RUNNING, reason=None)()
+    with pytest.raises(RolledBack, match="flights is RUNNING: version new did not become healthy: PEN-X"):
+        control.refuse_older(control.newest(), asked.generation)
+    again = control.ask(command(Verb.RESTART, "again"))
+    become(control, phase=Phase.RUNNING)()
+    control.refuse_older(control.newest(), again.generation)
+    become(control, rolled_back="newer")()
+    control.refuse_older(control.newest(), asked.generation)  # it asked for what a later command has replaced
 
 
 @pytest.mark.parametrize("verb", [Verb.STOP, Verb.SUSPEND])
