@@ -38,6 +38,7 @@ from penstock.errors import (
     CheckpointCorrupt,
     FormatTooNew,
     LogGap,
+    MetadataDamaged,
     MetadataMissing,
     PenstockError,
     SinkAhead,
@@ -263,7 +264,7 @@ def test_a_flipped_byte_of_the_metadata_is_never_believed(site: Site, every: int
     """Another uuid would let every sink take every batch a second time."""
     judge = Judge(site)
     for at, data in flips(site.files["metadata.json"], every):
-        assert judge.of(site.files | {"metadata.json": data}, f"byte {at}") is CheckpointCorrupt
+        assert judge.of(site.files | {"metadata.json": data}, f"byte {at}") is MetadataDamaged
 
 
 @pytest.mark.fault("F17")
@@ -275,8 +276,8 @@ def test_the_metadata_of_another_checkpoint_is_never_believed(site: Site) -> Non
     damaged = site.files | {"metadata.json": other._files["metadata.json"]}
     left = site.again("theirs", damaged)
     assert isinstance(left.error, CheckpointCorrupt)
-    assert str(left.error).startswith(f"PEN-CKP-001 it is that of checkpoint {theirs}, and the log is that of {ours}")
-    assert Judge(site).of(damaged, "metadata of another") is CheckpointCorrupt
+    assert str(left.error).startswith(f"PEN-CKP-040 it is that of checkpoint {theirs}, and the log is that of {ours}")
+    assert Judge(site).of(damaged, "metadata of another") is MetadataDamaged
     store = Witness()
     store._files = damaged
     assert site.world.root is not None
@@ -323,7 +324,8 @@ def test_a_file_of_the_log_that_was_cut_short_is_never_believed(site: Site) -> N
     may_go = site.kind(-1) in {"offsets", "release"}
     for path, data in site.files.items():
         for length in (0, 1, data.find(b"\n"), data.find(b"\n") + 1, len(data) // 2, len(data) - 1):
-            expected = None if path == site.slot(-1) and may_go else CheckpointCorrupt
+            damaged = MetadataDamaged if path == "metadata.json" else CheckpointCorrupt
+            expected = None if path == site.slot(-1) and may_go else damaged
             assert judge.of(site.files | {path: data[:length]}, f"{length} bytes of {path}") is expected
 
 

@@ -49,6 +49,16 @@ class MetadataMissing(CheckpointError):
     )
 
 
+class MetadataDamaged(CheckpointCorrupt):
+    """metadata.json is damaged, or of another checkpoint, so that no batch of this one can be restored."""
+
+    code = "PEN-CKP-040"
+    remedy = (
+        "Put metadata.json back from a backup; nothing was overwritten. To abandon the old sinks on purpose, start an "
+        "empty checkpoint elsewhere."
+    )
+
+
 class CheckpointPartial(CheckpointError):
     """A checkpoint has lost its log: a new one would publish all rows a second time."""
 

@@ -35,6 +35,7 @@ from penstock.errors import (
     ConfigError,
     DuplicateName,
     JobError,
+    MetadataDamaged,
     MetadataMissing,
     MissingLatePolicy,
     MissingSink,
@@ -112,15 +113,18 @@ def test_a_checkpoint_in_part_is_made_whole_or_put_aside(tmp_path: Path, remedy:
     assert (tmp_path / "aside" / "staged" / "x.parquet").read_bytes() == b"x"
 
 
-@pytest.mark.remedy("PEN-CKP-004")
+@pytest.mark.remedy("PEN-CKP-004", "PEN-CKP-040")
 @pytest.mark.parametrize("remedy", ["put back", "elsewhere"])
-def test_metadata_is_put_back_or_an_empty_checkpoint_is_begun_elsewhere(tmp_path: Path, remedy: str) -> None:
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_metadata_is_put_back_or_an_empty_checkpoint_is_begun_elsewhere(tmp_path: Path, harm: str, remedy: str) -> None:
     """The old identity comes back with its file; elsewhere there is a new one."""
     folder = tmp_path / "job"
     made = open_or_create(LocalStore(folder), now=1)
     leave(own(Log(LocalStore(folder))))
     (folder / "metadata.json").rename(tmp_path / "kept.json")
-    with pytest.raises(MetadataMissing):
+    if harm == "damaged":
+        (folder / "metadata.json").write_bytes((tmp_path / "kept.json").read_bytes()[:-9])
+    with pytest.raises(MetadataMissing if harm == "gone" else MetadataDamaged, match="start an empty checkpoint else"):
         open_or_create(LocalStore(folder), now=2)
     if remedy == "put back":
         (tmp_path / "kept.json").rename(folder / "metadata.json")

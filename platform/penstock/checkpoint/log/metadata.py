@@ -11,8 +11,8 @@ from contextlib import suppress
 from penstock.checkpoint.log.entries import Record
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.numbered_files import Sequence
-from penstock.checkpoint.storage.store import CheckpointStore, corrupt, create_or_read
-from penstock.errors import CheckpointPartial, MetadataMissing, NotFound
+from penstock.checkpoint.storage.store import CheckpointStore, create_or_read
+from penstock.errors import CheckpointCorrupt, CheckpointPartial, MetadataDamaged, MetadataMissing, NotFound
 
 PATH = "metadata.json"
 _KIND = "metadata"
@@ -37,7 +37,7 @@ def open_or_create(store: CheckpointStore, *, now: int, parent: str | None = Non
 
     Of several drivers that make it at once all return the same.
     `parent` is given for a copy, whose state comes before its log. Raises `MetadataMissing` when there is a log (F17),
-    `CheckpointPartial` when there is none and a part of a checkpoint, `CheckpointCorrupt` and `FormatTooNew`.
+    `CheckpointPartial` when there is none and a part of a checkpoint, `MetadataDamaged` and `FormatTooNew`.
     """
     if parent is None:
         refuse_part(store)
@@ -66,14 +66,14 @@ def _has_log(store: CheckpointStore) -> bool:
 
 
 def read_metadata(store: CheckpointStore) -> Metadata:
-    """Return the metadata; raises `NotFound`, `CheckpointCorrupt` or `FormatTooNew`."""
+    """Return the metadata; raises `NotFound`, `MetadataDamaged` or `FormatTooNew`."""
     return _parse(store.read(PATH), f"{store.root}/{PATH}")
 
 
 def metadata_of_log(store: CheckpointStore) -> Metadata:
     """Return the metadata of a store that holds a log.
 
-    Raises `MetadataMissing` where there is none (F17), `CheckpointCorrupt` and `FormatTooNew`.
+    Raises `MetadataMissing` where there is none (F17), `MetadataDamaged` and `FormatTooNew`.
     """
     try:
         return read_metadata(store)
@@ -82,7 +82,7 @@ def metadata_of_log(store: CheckpointStore) -> Metadata:
 
 
 def uuid_in(store: CheckpointStore) -> str | None:
-    """Return the uuid of a checkpoint, None where it has none; raises `CheckpointCorrupt` and `FormatTooNew`."""
+    """Return the uuid of a checkpoint, None where it has none; raises `MetadataDamaged` and `FormatTooNew`."""
     try:
         return read_metadata(store).uuid
     except NotFound:
@@ -90,18 +90,18 @@ def uuid_in(store: CheckpointStore) -> str | None:
 
 
 def refuse_other(known: str | None, uuid: str | None) -> None:
-    """Raise CheckpointCorrupt where the metadata is that of another checkpoint than the one that a log is `known` by.
+    """Raise MetadataDamaged where the metadata is that of another checkpoint than the one that a log is `known` by.
 
     None is what nobody knows: a log that was written before its Takeovers said it.
     """
     if known is not None and uuid is not None and known != uuid:
-        raise corrupt(PATH, f"it is that of checkpoint {uuid}, and the log is that of {known}")
+        raise _damaged(PATH, f"it is that of checkpoint {uuid}, and the log is that of {known}")
 
 
 def uuid_of(root: CheckpointStore, job: str) -> str | None:
     """Return the uuid of a job's checkpoint, None where it has none; `root` is the store of the folder of all jobs.
 
-    Raises `CheckpointCorrupt` and `FormatTooNew`.
+    Raises `MetadataDamaged` and `FormatTooNew`.
     """
     try:
         return _parse(root.read(f"{job}/{PATH}"), f"{root.root}/{job}/{PATH}").uuid
@@ -110,8 +110,15 @@ def uuid_of(root: CheckpointStore, job: str) -> str | None:
 
 
 def _parse(data: bytes, path: str) -> Metadata:
-    _, body = fileformat.decode(data, kind=_KIND, path=path)
+    try:
+        _, body = fileformat.decode(data, kind=_KIND, path=path)
+    except CheckpointCorrupt as error:
+        raise _damaged(path, error.what) from error
     try:
         return Metadata.model_validate(body)
     except ValueError as error:
-        raise corrupt(path, "not the fields of metadata") from error
+        raise _damaged(path, "not the fields of metadata") from error
+
+
+def _damaged(path: str, reason: str) -> MetadataDamaged:
+    return MetadataDamaged(reason, where=path, path=path, reason=reason)

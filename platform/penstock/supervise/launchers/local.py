@@ -37,6 +37,7 @@ from penstock.errors import (
     FormerCheckpoint,
     GateStopped,
     LogGap,
+    MetadataDamaged,
     MetadataMissing,
     MoveUnfinished,
     PartitionsChanged,
@@ -74,8 +75,8 @@ _STORAGE = tuple(
 )
 """Errors of a server that is away: they pause a stream and spend none of its failures."""
 _OF_CHECKPOINT = (
-    *(CheckpointCorrupt, StateMissing, LogGap, MetadataMissing, CheckpointPartial, FormerCheckpoint, FormatTooNew),
-    *(CheckpointMoved, MoveUnfinished, BlocksGone, BlockDamaged),
+    *(CheckpointCorrupt, StateMissing, LogGap, CheckpointPartial, FormerCheckpoint, FormatTooNew),
+    *(MetadataMissing, MetadataDamaged, CheckpointMoved, MoveUnfinished, BlocksGone, BlockDamaged),
 )
 _JUDGED = tuple(error.code for error in (GateStopped, CannotRestore, *_OF_CHECKPOINT))
 """Errors that no other version of the code mends: those of a gate, of the start, and of what any version reads first.

@@ -14,7 +14,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import PATH, Metadata, open_or_create, read_metadata
 from penstock.checkpoint.storage import format as fileformat
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import CheckpointCorrupt, CheckpointPartial, FormatTooNew, MetadataMissing, NotFound
+from penstock.errors import CheckpointPartial, FormatTooNew, MetadataDamaged, MetadataMissing, NotFound
 
 
 def test_a_checkpoint_keeps_its_identity() -> None:
@@ -71,9 +71,9 @@ def test_a_checkpoint_that_another_driver_makes_meanwhile_is_not_taken_for_damag
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"", CheckpointCorrupt),
-        (fileformat.encode("metadata", {"uuid": "u", "format": 1}), CheckpointCorrupt),
-        (fileformat.encode("status", {"uuid": "u", "format": 1, "created": 1}), CheckpointCorrupt),
+        (b"", MetadataDamaged),
+        (fileformat.encode("metadata", {"uuid": "u", "format": 1}), MetadataDamaged),
+        (fileformat.encode("status", {"uuid": "u", "format": 1, "created": 1}), MetadataDamaged),
         (forged(b"{}", kind="metadata", version=2), FormatTooNew),
     ],
     ids=["empty", "a field is missing", "another kind", "later format"],

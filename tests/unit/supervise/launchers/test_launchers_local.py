@@ -104,7 +104,7 @@ def test_how_a_driver_ended(tmp_path, lines, code, expected):
     "code",
     [
         *("PEN-CKP-001", "PEN-CKP-002", "PEN-CKP-003", "PEN-CKP-004", "PEN-CKP-005", "PEN-CKP-014", "PEN-CKP-026"),
-        *("PEN-CKP-027", "PEN-CKP-028", "PEN-CKP-029", "PEN-SRC-031", "PEN-SRC-041"),
+        *("PEN-CKP-027", "PEN-CKP-028", "PEN-CKP-029", "PEN-CKP-040", "PEN-SRC-031", "PEN-SRC-041"),
     ],
 )
 def test_what_is_wrong_with_a_checkpoint_is_not_blamed_on_the_code(tmp_path: Path, code: str) -> None:
