@@ -35,10 +35,12 @@ from penstock.sinks.staged_files import read_staged
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.sql import Composed
 
 __all__ = ["PostgresPublisher"]
 
 _STAGE, _ORDER = "penstock_stage", "penstock_order"
+_BY = "a trigger or a rule of it does"
 
 
 class PostgresPublisher(Publisher):
@@ -217,31 +219,72 @@ class PostgresPublisher(Publisher):
             SQL("{}::{} AS {}").format(Identifier(name), SQL(types[name]), Identifier(name))
             for name in rows.column_names
         )
-        table = self._table.sql()
         if not self._keys:
             insert = SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {}")
-            connection.execute(insert.format(table, listed, cast, stage, Identifier(_ORDER)))
+            written = connection.execute(insert.format(self._table.sql(), listed, cast, stage, Identifier(_ORDER)))
+            self._refuse_kept_out(rows.num_rows - written.rowcount, rows.num_rows)
             return
         keys = SQL(", ").join(map(Identifier, self._keys))
         newest = SQL("SELECT DISTINCT ON ({}) {} FROM (SELECT {}, {} FROM {}) AS s ORDER BY {}, {} DESC").format(
             keys, listed, cast, Identifier(_ORDER), stage, keys, Identifier(_ORDER)
         )
         if self._takes_back(rows):
-            same = SQL(" AND ").join(SQL("t.{0} = n.{0}").format(Identifier(key)) for key in self._keys)
             gone = SQL("n.{} = {}").format(Identifier(PANE), Pane.RETRACTED.value)
-            connection.execute(
-                SQL("DELETE FROM {} AS t USING ({}) AS n WHERE {} AND {}").format(table, newest, same, gone)
-            )
+            self._delete(SQL("SELECT n.* FROM ({}) AS n WHERE {}").format(newest, gone), shape)
             newest = SQL("SELECT {} FROM ({}) AS n WHERE ({}) IS NOT TRUE").format(listed, newest, gone)
-        others = [Identifier(name) for name in rows.column_names if name not in self._keys]
-        sets = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
+        self._upsert(newest, rows.column_names, shape)
+
+    def _delete(self, gone: Composed, shape: TableShape) -> None:
+        """Delete the rows that have the keys of others."""
+        from psycopg.sql import SQL
+
+        there = SQL("{} AS t USING ({}) AS n WHERE {}").format(self._table.sql(), gone, _same(self._keys))
+        self._connected().execute(SQL("DELETE FROM {}").format(there))
+        if shape.judges:
+            stays = SQL("SELECT count(*) FROM {} AS t, ({}) AS n WHERE {}")
+            count = self._count(stays.format(self._table.sql(), gone, _same(self._keys)))
+            if count:
+                what = "1 row that is" if count == 1 else f"{count} rows that are"
+                raise SinkRefused(f"the table keeps {what} taken back: {_BY}", where=self._where)
+
+    def _upsert(self, newest: Composed, columns: Sequence[str], shape: TableShape) -> None:
+        """Insert rows, or replace those that have their keys."""
+        from psycopg.sql import SQL, Identifier
+
+        others = [name for name in columns if name not in self._keys]
+        sets = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in others)
         change = SQL("UPDATE SET {}").format(sets) if others else SQL("NOTHING")
+        listed, keys = (SQL(", ").join(map(Identifier, names)) for names in (columns, self._keys))
         insert = SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}")
-        connection.execute(insert.format(table, listed, newest, keys, change))
+        written = self._connected().execute(insert.format(self._table.sql(), listed, newest, keys, change)).rowcount
+        if not shape.judges:  # nothing could keep rows out, and the count of those that are due costs a sort
+            return
+        due = self._count(SQL("SELECT count(*) FROM ({}) AS n").format(newest))
+        if written < due:  # or a trigger leaves rows as they are that would not change
+            alike = [SQL("t.{0}::text IS NOT DISTINCT FROM n.{0}::text").format(Identifier(name)) for name in others]
+            same = SQL(" AND ").join([_same(self._keys), *alike])
+            query = SQL("SELECT count(*) FROM ({}) AS n WHERE NOT EXISTS (SELECT FROM {} AS t WHERE {})")
+            self._refuse_kept_out(self._count(query.format(newest, self._table.sql(), same)), due)
+
+    def _count(self, query: Composed) -> int:
+        row = self._connected().execute(query).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _refuse_kept_out(self, missing: int, due: int) -> None:
+        """Raise SinkRefused where a table has fewer rows than it got: the server counts them, and calls it no error."""
+        if missing:
+            raise SinkRefused(f"the table keeps {missing} of {due} rows out: {_BY}", where=self._where)
 
     def _takes_back(self, rows: pa.Table) -> bool:
         """Return whether rows delete others by their keys."""
         return bool(self._keys) and without_retracted(rows).num_rows < rows.num_rows
+
+
+def _same(keys: Sequence[str]) -> Composed:
+    from psycopg.sql import SQL, Identifier
+
+    return SQL(" AND ").join(SQL("t.{0} = n.{0}").format(Identifier(key)) for key in keys)
 
 
 class _ended_on_error:  # noqa: N801 - a context, read as a phrase

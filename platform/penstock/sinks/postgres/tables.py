@@ -48,6 +48,7 @@ WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND 
 _RULES = """
 SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = %(t)s AND contype IN ('c', 'f', 'x'))
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(t)s AND NOT tgisinternal)
+    OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = %(t)s)
     OR (SELECT relkind = 'p' OR relrowsecurity FROM pg_class WHERE oid = %(t)s)
     OR (SELECT count(*) FROM pg_index WHERE indrelid = %(t)s AND (indisunique OR indexprs IS NOT NULL)) > %(known)s,
     EXISTS (SELECT FROM pg_constraint WHERE confrelid = %(t)s AND contype = 'f')
@@ -83,7 +84,7 @@ class TableShape:
     columns: tuple[Column, ...]
     unique: tuple[frozenset[str], ...]
     judges: bool
-    """It has a rule that looks at values, beside types, NOT NULL and the uniqueness of the keys."""
+    """It has what may refuse, change or drop rows, beside types, NOT NULL and the uniqueness of the keys."""
     referenced: bool
     """Rows of a table have foreign keys to its rows, and may forbid to delete these."""
 

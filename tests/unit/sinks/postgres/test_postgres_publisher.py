@@ -309,3 +309,98 @@ def test_rows_are_deleted_with_the_batch_or_not_at_all(
     assert writing.rows() == [(1, 15, "EARLY") if when == "after the commit" else (1, 10, "EARLY")]
     writing.publisher().publish(batch)
     assert writing.rows() == [(1, 15, "EARLY")]
+
+
+# --- tables that keep rows out ---------------------------------------------------------------
+
+DROPS = "BEGIN IF {row}.k < 0 THEN RETURN NULL; END IF; RETURN {row}; END"
+
+
+def triggered(writing: Writing, when: str, body: str) -> str:
+    """Have a table run a function of PL/pgSQL for each row, and return what ends that."""
+    name = writing.postgres.new_name()
+    writing.postgres.ask(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+    writing.postgres.ask(f"CREATE TRIGGER {name} {when} ON {writing.table} FOR EACH ROW EXECUTE FUNCTION {name}()")
+    return f"DROP TRIGGER {name} ON {writing.table}"
+
+
+def ruled(writing: Writing, event: str) -> str:
+    """Have a rule of a table do nothing instead, and return what ends that."""
+    row = "OLD" if event == "DELETE" else "NEW"
+    writing.postgres.ask(f"CREATE RULE drops AS ON {event} TO {writing.table} WHERE {row}.k < 0 DO INSTEAD NOTHING")
+    return f"DROP RULE drops ON {writing.table}"
+
+
+@pytest.mark.parametrize("by", ["trigger", "rule"])
+def test_a_table_that_keeps_rows_out_takes_no_batch(writing: Writing, by: str) -> None:
+    """9.5, 9.6: the rows were gone in silence; it is told before the Commit, and after it where it came later."""
+    writing.publisher().publish(writing.numbers(0, -7, 0))
+    file, publisher = writing.stage(pa.table({"k": pa.array([-1, 1, -2], pa.int64())})), writing.publisher()
+    publisher.refuse_values([file])
+    drops = DROPS.format(row="NEW")
+    ended = triggered(writing, "BEFORE INSERT", drops) if by == "trigger" else ruled(writing, "INSERT")
+    with pytest.raises(SinkValueRefused, match="keeps 2 of 3 rows out: a trigger or a rule"):
+        publisher.refuse_values([file])
+    with pytest.raises(SinkRefused, match="keeps 2 of 3 rows out: a trigger or a rule") as caught:
+        publisher.publish(writing.of(1, file))
+    assert (caught.value.code, writing.publisher().version(APP)) == ("PEN-SNK-007", 0)
+    writing.publisher().publish(writing.numbers(1, 5))
+    assert writing.rows() == [(-7,), (0,), (5,)], "none is kept out of another batch"
+    writing.postgres.ask(ended)
+    publisher = writing.publisher()
+    publisher.publish(writing.of(2, file))
+    assert (writing.rows(), publisher.version(APP)) == ([(-7,), (-2,), (-1,), (0,), (1,), (5,)], 2)
+
+
+@pytest.mark.parametrize("columns", [["k"], ["k", "v"]], ids=["keys alone", "with values"])
+def test_an_upsert_that_a_trigger_keeps_out_is_refused(postgres: Any, tmp_path: Path, columns: list[str]) -> None:
+    """9.5: of keys that repeat in a batch, and rows that are there, as many count as the table is to have."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k"])
+    values = {"k": [-1, 1, 1, 2], "v": ["a", "b", "c", "d"]}
+    rows = pa.table(values, schema=PAIRS).select(columns)
+    writing.publish(0, rows)
+    triggered(writing, "BEFORE INSERT OR UPDATE", DROPS.format(row="NEW"))
+    publisher, asked = writing.publisher(), pa.table({"k": [3, -1, -5], "v": ["x", "a", "y"]}, PAIRS).select(columns)
+    with pytest.raises(SinkRefused, match="keeps 1 of 3 rows out"):
+        publisher.publish(writing.of(1, writing.stage(asked, ordered=True)))
+    assert writing.rows("k") == [(-1,), (1,), (2,)]
+    writing.publish(1, rows)
+    writing.publish(2, asked.slice(0, 1))
+    assert writing.rows("k") == [(-1,), (1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        pytest.param("EXECUTE FUNCTION suppress_redundant_updates_trigger()", id="leaves out what changes nothing"),
+        pytest.param("BEGIN NEW.v := upper(NEW.v); RETURN NEW; END", id="changes values"),
+    ],
+)
+def test_a_trigger_that_leaves_each_row_there_is_no_obstacle(postgres: Any, tmp_path: Path, trigger: str) -> None:
+    """PostgreSQL counts no row that an update leaves as it is, and that one is there."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k"])
+    rows = pa.table({"k": [1, 2, 2], "v": ["A", "B", None]}, PAIRS)
+    writing.publish(0, rows)
+    if trigger.startswith("BEGIN"):
+        triggered(writing, "BEFORE INSERT OR UPDATE", trigger)
+    else:
+        postgres.ask(f"CREATE TRIGGER same BEFORE UPDATE ON {writing.table} FOR EACH ROW {trigger}")
+    writing.publish(1, rows)
+    writing.publish(2, pa.table({"k": [2, 3], "v": ["C", "D"]}, PAIRS))
+    assert writing.rows() == [(1, "A"), (2, "C"), (3, "D")]
+
+
+@pytest.mark.parametrize("by", ["trigger", "rule"])
+def test_a_row_that_is_taken_back_and_stays_is_refused(postgres: Any, tmp_path: Path, by: str) -> None:
+    """2.6: a table that deletes nothing would show the old session beside the one that replaces it."""
+    writing = Writing(tmp_path, postgres, mode=Mode.UPSERT, keys=["k", "e"])
+    writing.publish(0, panes((-1, 10, "EARLY"), (2, 10, "EARLY")))
+    if by == "trigger":
+        triggered(writing, "BEFORE DELETE", DROPS.format(row="OLD"))
+    else:
+        ruled(writing, "DELETE")
+    with pytest.raises(SinkValueRefused, match="keeps 1 row that is taken back"):
+        writing.publish(1, panes((-1, 10, "RETRACTED"), (-1, 15, "EARLY"), (2, 10, "RETRACTED")))
+    assert writing.rows(order="1, 2") == [(-1, 10, "EARLY"), (2, 10, "EARLY")]
+    writing.publish(1, panes((2, 10, "RETRACTED"), (3, 10, "RETRACTED")))
+    assert writing.rows() == [(-1, 10, "EARLY")]
