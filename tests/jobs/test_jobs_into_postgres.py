@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from penstock import Job
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.log.metadata import read_metadata
+from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import SinkBehind
+from penstock.runtime.driver.ownership import anybody_may
+from penstock.runtime.driver.settings import Identity
+from penstock.runtime.restore.sink_repair import SinksAtRest, skip
 from penstock.sinks import Mode, Postgres
 from penstock.sources import MemorySource
 from penstock.testing import Crashed, Harness
@@ -51,3 +57,23 @@ def test_a_restart_over_a_table_that_lost_its_batches_stops(postgres: Any, tmp_p
         postgres.ask(f"DROP TABLE {table}_all")
         with pytest.raises(SinkBehind, match="missing are 0"):
             h.restart()
+
+
+@pytest.mark.remedy("PEN-SNK-006")
+def test_a_memory_of_batches_that_somebody_deleted_is_skipped_and_not_redone(postgres: Any, tmp_path: Path) -> None:
+    """9.5: the rows are there, so the remedy says to skip: a redo would write those of a sink that appends twice."""
+    table, root = postgres.new_name(), tmp_path / "root"
+    job = copying(postgres, table)
+    with Harness(job, root) as h:
+        for n in range(2):
+            h.batch({"rows": [{"k": n, "v": n}]})
+        postgres.ask("DELETE FROM penstock_batches WHERE target = %s::regclass", f"{table}_all")
+        with pytest.raises(SinkBehind, match=r"missing are 0.*sinks JOB skip SINK.*a redo would write them twice"):
+            h.restart()
+        folder = root / job.name
+        sinks = SinksAtRest(job.graph(), folder / "staged", None)
+        store, me = LocalStore(folder), Identity(holder="test", code_version="test")
+        skip(Log(store), sinks, "all", read_metadata(store).uuid, me, anybody_may)
+        h.restart()
+        h.batch({"rows": [{"k": 2, "v": 2}]})
+    assert postgres.ask(f"SELECT v FROM {table}_all ORDER BY v") == [(0,), (1,), (2,)]  # noqa: S608 - ours

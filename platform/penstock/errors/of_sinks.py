@@ -41,9 +41,10 @@ class SinkBehind(SinkError):
 
     code = "PEN-SNK-006"
     remedy = (
-        "`penstock sinks JOB redo SINK` publishes them again if their files exist. Otherwise `penstock restore JOB "
-        "--from batch=N`, to a batch before them, has them computed and published again, and `penstock sinks JOB "
-        "skip SINK` skips them, with a count."
+        "Look whether the rows are there. If they are, `penstock sinks JOB skip SINK` skips them, with a count: a redo "
+        "would write them twice. If not, `penstock sinks JOB redo SINK` publishes them again, as long as their files "
+        "exist. Otherwise `penstock restore JOB --from batch=N`, to a batch before them, has them computed and "
+        "published again, or `skip` continues without them."
     )
     exit_code = EXIT_PERSON
 
