@@ -42,7 +42,7 @@ def check_partition(hashes: Ints, partition: int, partitions: int, *, step: str)
 
 
 def places_in_range(column: pa.Array, longest: int) -> tuple[Ints, int, int] | None:
-    """Return the place of each item of a column in the range of its whole numbers, the least, and the range's length.
+    """Return the place of each item of a column in a range of whole numbers that holds all, its least, and its length.
 
     None for another type, for nulls, and for a range of more than `longest` numbers.
     """
@@ -51,7 +51,10 @@ def places_in_range(column: pa.Array, longest: int) -> tuple[Ints, int, int] | N
     least, most = (limit.as_py() for limit in pc.min_max(column).values())
     if most - least >= longest:
         return None
-    return column.to_numpy().astype(np.int64, copy=False) - np.int64(least), least, most - least + 1
+    numbers = column.to_numpy().astype(np.int64, copy=False)
+    if 0 <= least <= most - least and most < longest:  # numbers from about 0 are their own places: nothing is copied
+        return numbers, 0, most + 1
+    return numbers - np.int64(least), least, most - least + 1
 
 
 def equal_keys(left: Sequence[pa.Array], at: Ints, right: Sequence[pa.Array], where: Ints) -> Bools:
