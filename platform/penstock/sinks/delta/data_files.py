@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.checkpoint.storage.local import sync
+from penstock.errors import SinkRefused
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -75,6 +76,8 @@ class DataFile:
 
 class TableFiles:
     """The files of one version of a table, and their rows in the table's columns.
+
+    Raises SinkRefused where a file is damaged: each start would find it so.
 
     `footers` holds the footers of files that were opened before, by path. It is brought up to date, for the next
     version: a file never changes.
@@ -129,8 +132,9 @@ class TableFiles:
             fragment_readahead=1,
             cache_metadata=False,
         )
-        for batch in read:
-            yield pa.Table.from_batches([batch])
+        with self._refused_where_damaged(fragment.path):
+            for batch in read:
+                yield pa.Table.from_batches([batch])
 
     def _fragment(self, file: DataFile, values: Mapping[str, Any]) -> Any:
         """Return a file whose footer is read; the footer has bounds of each column and row group."""
@@ -147,9 +151,24 @@ class TableFiles:
                 filesystem=LocalFileSystem(),
                 partition_expression=reduce(and_, terms) if terms else None,
             )
-            fragment.ensure_complete_metadata()
+            with self._refused_where_damaged(fragment.path):
+                fragment.ensure_complete_metadata()
             self._footers[file.path] = fragment
         return fragment
+
+    @contextmanager
+    def _refused_where_damaged(self, file: str) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as why:
+            if isinstance(why, OSError) and why.errno is not None:  # of the system, and not of Arrow
+                raise
+            raise SinkRefused(
+                f"{Path(file).name} of the table cannot be read: {str(why).splitlines()[0]}. Put it back from a copy. "
+                "Without one, RESTORE the table to a version without it: the next start then finds what the table "
+                "lacks",
+                where=str(self._path),
+            ) from why
 
 
 class FileWriter:

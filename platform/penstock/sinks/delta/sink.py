@@ -106,10 +106,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             refuse_unmergeable(table, self.keys, str(self.path))
             with named_errors(self.path):
                 path = Path(self.path).resolve()
-                try:
-                    refuse_repeated_keys(path, TableFiles(table, path), self.keys, str(self.path))
-                except pa.ArrowInvalid as why:
-                    raise _damaged(why, self.path) from why
+                refuse_repeated_keys(path, TableFiles(table, path), self.keys, str(self.path))
 
     def ready(self, spark: Any) -> None:
         """Raise DeltaJarsMissing where delta-spark must commit to the table, and the session has it not."""
@@ -153,7 +150,8 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             try:
                 return table.to_pyarrow_table(columns=None if columns is None else list(columns), filters=within)
             except pa.ArrowInvalid as why:
-                raise _damaged(why, self.path) from why
+                what = f"a file of the table cannot be read: {str(why).splitlines()[0]}"
+                raise SinkError(what, where=str(self.path)) from why
 
     def maintain(self, needed: Needed, *, now: float) -> Upkeep:
         """Join small files, then delete the files that nothing needs; a table that asks for more is left alone."""
@@ -165,10 +163,7 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             why = why_not_rewritable(table)
             if why is not None:
                 return Upkeep(left_alone=f"the table has {why}: OPTIMIZE and VACUUM of Spark maintain it")
-            try:
-                joined, made = compact(path, now=now)
-            except pa.ArrowInvalid as why:
-                raise _damaged(why, self.path) from why
+            joined, made = compact(path, now=now)
             deleted, size = vacuum(path, needed, now=now)
         return Upkeep(joined=joined, made=made, deleted=deleted, size=size)
 
@@ -192,8 +187,3 @@ class Delta(CreatingSink, TruncatableSink, MaintainedSink, ReadableSink):
             except DeltaError:
                 if not DeltaTable.is_deltatable(path):  # else somebody has made it at the same time
                     raise
-
-
-def _damaged(why: pa.ArrowInvalid, path: str | Path) -> SinkError:
-    """Return the error of a data file that Arrow cannot read, which names the file."""
-    return SinkError(f"a file of the table cannot be read: {str(why).splitlines()[0]}", where=str(path))

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import (
+    EXIT_PERSON,
     SinkAhead,
     SinkBehind,
     SinkConflict,
@@ -116,6 +117,51 @@ def test_a_data_file_that_is_gone_is_named_and_restoring_the_table_helps(table: 
         found.rename(found.with_suffix(".parquet"))
     table.publisher().publish(batch)
     assert table.shown() == [(1, "a", 3), (2, "b", 3)]
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("damage", ["cut", "emptied", "page", "footer"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "started"])
+def test_a_data_file_that_is_torn_is_named_and_what_it_says_to_do_helps(
+    table: Upserts, damage: str, *, running: bool
+) -> None:
+    """9.6: no wait mends it, and each start tried again. A copy helps, and so does a version without the file."""
+    publisher = table.publisher()
+    publisher.publish(table.batch(0, (1, "a", 1)))
+    before = set(table.path.glob("*.parquet"))
+    lost = table.batch(1, *((n, "b", n) for n in range(2, 200)))
+    publisher.publish(lost)
+    (torn,) = set(table.path.glob("*.parquet")) - before
+    whole = torn.read_bytes()
+    torn.write_bytes(
+        {
+            "cut": whole[: len(whole) // 2],
+            "emptied": b"",
+            "page": whole[:4] + b"\xff" * 200 + whole[204:],
+            "footer": whole[:-60] + b"\xff" * 52 + whole[-8:],
+        }[damage]
+    )
+    publisher = publisher if running else table.publisher()
+    publisher._footers.clear()
+    batch = table.batch(2, (1, "a", 3), (2, "b", 3))
+    with pytest.raises(
+        SinkRefused, match=rf"{torn.name} of the table cannot be read: .*RESTORE .* without it"
+    ) as caught:
+        publisher.publish(batch)
+    assert (caught.value.exit_code, caught.value.where) == (EXIT_PERSON, str(table.path))
+    table.append((500, "z", 1))  # so that the next start reads all keys
+    with pytest.raises(SinkRefused, match=f"{torn.name} of the table cannot be read"):
+        table.sink.check(table.schema)
+    DeltaTable(str(table.path)).restore(1)
+    publisher = table.publisher()
+    assert publisher.version(APP) == 0, "the next start finds what the table lacks"
+    publisher.publish(lost)
+    publisher.publish(batch)
+    assert set(table.shown()) == {(1, "a", 3), (2, "b", 3), *((n, "b", n) for n in range(3, 200))}
+    torn.write_bytes(whole)
+    DeltaTable(str(table.path)).restore(2)
+    table.publisher().publish(batch)
+    assert set(table.shown()) == {(1, "a", 3), (2, "b", 3), *((n, "b", n) for n in range(3, 200))}
 
 
 def test_a_file_that_another_version_has_replaced_meanwhile_is_not_missed(
