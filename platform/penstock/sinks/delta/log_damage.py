@@ -8,14 +8,15 @@ import stat
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.errors import SinkRefused
-from penstock.sinks.delta.log_entry import LOG, entry_name
+from penstock.sinks.delta.log_entry import LOG, entry_name, lacks_files
 
-__all__ = ["refuse_emptied", "refuse_unreadable"]
+__all__ = ["refuse_shortened", "refuse_unreadable"]
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(
@@ -48,12 +49,12 @@ class _Names:
         return next((version for version in wanted if version not in self.entries), None)
 
 
-def refuse_emptied(path: Path) -> None:
-    """Raise SinkRefused for an emptied entry that readers of the newest version need.
+def refuse_shortened(path: Path) -> None:
+    """Raise SinkRefused for an emptied entry that readers of the newest version need, or one of ours without its end.
 
-    To delta-rs it is a version without changes, so the rows of its batch would be missing in silence.
+    To delta-rs it is a version with fewer changes, so the rows of its batch would be missing in silence.
     """
-    _refuse_entries(_Names(path), _is_empty)
+    _refuse_entries(_Names(path), _is_short)
 
 
 def refuse_unreadable(path: Path) -> None:
@@ -112,6 +113,16 @@ def _without(version: int) -> str:
 def _is_empty(entry: Path) -> bool:
     status = entry.stat()
     return not stat.S_ISREG(status.st_mode) or not status.st_size
+
+
+def _is_short(entry: Path) -> bool:
+    status = entry.stat()
+    return _is_empty(entry) or _lacks_files(entry, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=1_000)  # an upsert loads the table for each batch
+def _lacks_files(entry: Path, *_: int) -> bool:
+    return lacks_files(entry.read_bytes())
 
 
 def _is_torn(entry: Path) -> bool:

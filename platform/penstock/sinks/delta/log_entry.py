@@ -25,6 +25,7 @@ __all__ = [
     "entry_name",
     "find_commit",
     "former_writer",
+    "lacks_files",
     "make_entries_durable",
     "make_table_durable",
     "merged",
@@ -37,6 +38,11 @@ Actions = list[dict[str, Any]]
 LOG = "_delta_log"
 """The folder of a table's log."""
 _ENGINE = "penstock"
+_METRICS = {
+    "add": {"WRITE": "numFiles", "MERGE": "numTargetFilesAdded", "OPTIMIZE": "numAddedFiles"},
+    "remove": {"MERGE": "numTargetFilesRemoved", "OPTIMIZE": "numRemovedFiles"},
+}
+"""How Delta calls the number of actions of a kind, by operation."""
 _BACK = 1_000
 """Versions that are looked at for a commit, the newest first."""
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -92,7 +98,32 @@ def _info(operation: str, parameters: Mapping[str, str], *, read: int, now: int)
     return {"commitInfo": {"timestamp": now, **facts, "engineInfo": _ENGINE}}
 
 
+def lacks_files(entry: bytes) -> bool:
+    """Return whether an entry of ours has other numbers of files than it says in its first line.
+
+    Its last lines are missing then, though each line is whole. Entries of others, and of former versions, tell nothing.
+    """
+    first, *others = entry.splitlines() or [b""]
+    if f'"engineInfo": "{_ENGINE}"'.encode() not in first:
+        return False
+    info: Mapping[str, Any] = json.loads(first)["commitInfo"]
+    said = info.get("operationMetrics") or {}
+    return any(
+        said.get(names.get(info["operation"])) not in (None, str(sum(_is(kind, line) for line in others)))
+        for kind, names in _METRICS.items()
+    )
+
+
+def _is(kind: str, line: bytes) -> bool:
+    return line.startswith(f'{{"{kind}"'.encode())
+
+
 def _lines(actions: Actions) -> bytes:
+    """Return the lines of an entry, of which the first gets the numbers of files in the others."""
+    info = actions[0]["commitInfo"]
+    counts = {kind: sum(kind in action for action in actions) for kind in _METRICS}
+    names = {kind: names.get(info["operation"]) for kind, names in _METRICS.items()}
+    info["operationMetrics"] = {name: str(counts[kind]) for kind, name in names.items() if name is not None}
     return "".join(json.dumps(action) + "\n" for action in actions).encode()
 
 

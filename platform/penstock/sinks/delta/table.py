@@ -24,7 +24,7 @@ from penstock.errors import (
     SinkSchemaMismatch,
     SinkValueRefused,
 )
-from penstock.sinks.delta.log_damage import refuse_emptied, refuse_unreadable
+from penstock.sinks.delta.log_damage import refuse_shortened, refuse_unreadable
 from penstock.sinks.delta.log_entry import actions_of
 from penstock.sinks.delta.restored_version import version_put_back
 
@@ -154,7 +154,7 @@ def load(path: Path) -> DeltaTable | None:
         except DeltaError:
             refuse_unreadable(path)
             raise
-        refuse_emptied(path)
+        refuse_shortened(path)
         return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,12 +11,15 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from delta_tables import Upserts
 from deltalake import DeltaTable, write_deltalake
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import EXIT_PERSON, SinkRefused
+from penstock.sinks import Delta
+from penstock.sinks.base import Needed
 from penstock.sinks.delta.log_entry import entry_name
 from penstock.sinks.delta.table import load
 
@@ -153,3 +157,39 @@ def test_a_checkpoint_in_parts_needs_no_older_entry(path: Path) -> None:
         (log / name).unlink()
     emptied(log / entry_name(FOLDED - 1))
     assert rows(path) == list(range(VERSIONS))
+
+
+def appended(table: Upserts) -> None:
+    """Have a batch of two files appended."""
+    sink = Delta(table.path)
+    table.staging = table.path
+    sink.open(sink.staging(table.path), None).publish(table.batch(1, (5, "b", 5), (6, "b", 6), files=2))
+
+
+def merged(table: Upserts) -> None:
+    """Have a batch merged that rewrites a file."""
+    table.publisher().publish(table.batch(1, (1, "b", 5), (6, "b", 6)))
+
+
+def joined(table: Upserts) -> None:
+    """Have small files joined."""
+    table.publisher().publish(table.batch(1, (7, "a", 7)))
+    table.sink.maintain(Needed(), now=time.time() + 100)
+
+
+@pytest.mark.parametrize("commit", [appended, merged, joined], ids=lambda commit: commit.__name__)
+def test_an_entry_of_ours_that_lost_its_last_lines_is_named(commit: Callable[[Upserts], None], tmp_path: Path) -> None:
+    """9.5: each line is whole, so delta-rs read a version without some files, and the batch as published."""
+    table = Upserts(tmp_path).made()
+    table.publisher().publish(table.batch(0, (1, "a", 1), (2, "a", 2)))
+    commit(table)
+    shown, newest = table.shown(), DeltaTable(str(table.path)).version()
+    entry = table.path / "_delta_log" / entry_name(newest)
+    lines = entry.read_bytes().splitlines(keepends=True)
+    assert len(lines) > 3
+    for kept in range(1, len(lines)):
+        entry.write_bytes(b"".join(lines[:kept]))
+        refused(table.path, f"{entry.name} of the table's log is torn or empty.* move all files of the same and later")
+    entry.write_bytes(b"".join(lines))
+    assert load(table.path) is not None
+    assert table.shown() == shown

@@ -64,9 +64,9 @@ def test_spark_reads_what_was_committed(tmp_path: Path, spark: SparkSession) -> 
     assert sorted(row.k for row in spark.read.format("delta").load(str(path)).collect()) == shown(path) == [0, 1]
     assert DeltaTable(str(path)).transaction_version(APP) == 1
     history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
-    assert [(row.version, row.operation, row.isBlindAppend) for row in history][:2] == [
-        (2, "WRITE", True),
-        (1, "WRITE", True),
+    assert [(row.version, row.operation, row.isBlindAppend, row.operationMetrics) for row in history][:2] == [
+        (2, "WRITE", True, {"numFiles": "1"}),
+        (1, "WRITE", True, {"numFiles": "1"}),
     ]
     spark.createDataFrame([(7,)], "k long").write.format("delta").mode("append").save(str(path))
     publish(publisher, path, 2)
