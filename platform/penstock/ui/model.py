@@ -85,6 +85,9 @@ _STATE_TONES = {
     JobState.FAILED: Tone.BAD,
     JobState.NEEDS_PERSON: Tone.BAD,
 }
+_AT_WORK = (Phase.RUNNING, Phase.DRAINING)
+_NO_END = (JobState.RUNNING, JobState.NEW, JobState.GONE)
+"""What tells of no driver that has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,7 @@ class Admission:
 class JobView:
     """The content of a job's pages. Times are microseconds since 1970, durations microseconds.
 
+    `since` is when the stream came into its state, None where the state is what its driver and its log say.
     `rows_left` is None where a source does not know what it still has. `delay` is now minus the lowest watermark of a
     step, None without one. `changes` are the records of the stream that people see a change in, newest first.
     """
@@ -187,6 +191,7 @@ class JobView:
     reading: Reading
     state: str
     tone: Tone
+    since: int | None
     newest: BatchReport | None
     rate: float | None
     rows_left: int | None
@@ -256,13 +261,16 @@ def view_of(reading: Reading) -> JobView:
     rate = status.record.get("rows_per_second")
     # Beside a stream that somebody ended, or that finished, a driver that runs was started by hand.
     by_hand = runs and stream.is_over and not status.record.get("generation")
-    of_stream = reading.asked and not (by_hand and stream.phase is not Phase.FAILED)
+    # Without a supervisor nobody writes down that the driver has ended.
+    outdated = not reading.supervised and stream.phase in _AT_WORK and status.state not in _NO_END
+    of_stream = reading.asked and not outdated and not (by_hand and stream.phase is not Phase.FAILED)
     return JobView(
         reading=reading,
         state=stream.phase.value if of_stream else status.state.value,
         tone=_TONES.get(stream.phase, Tone.WAITS)
         if of_stream and status.state is not JobState.GONE
         else _STATE_TONES.get(status.state, Tone.QUIET),
+        since=stream.since if of_stream else None,
         newest=newest,
         rate=finite(rate) if runs else None,
         rows_left=total(status.left),

@@ -51,11 +51,10 @@ def view(*commits, status=None, stream=None, undone=(), **more):
         Reading(
             job="orders",
             now=NOW,
-            supervised=True,
             stream=stream or Stream(),
             status=JobStatus(job="orders", **facts),
             kept=[kept(c, undone=c.batch in undone) for c in commits],
-            **{"asked": True, "limits": Limits(), **more},
+            **{"supervised": True, "asked": True, "limits": Limits(), **more},
         )
     )
 
@@ -95,6 +94,22 @@ def test_a_driver_that_somebody_runs_by_hand_is_seen_where_the_stream_is_over():
     old = {"state": JobState.RUNNING, "record": {"generation": 3}}  # its own driver, whose end is not known yet
     assert view(status=old, stream=over).state == Phase.STOPPED.value
     assert view(status={"state": JobState.STOPPED}, stream=over).state == Phase.STOPPED.value
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.DRAINING])
+@pytest.mark.parametrize(
+    ("state", "tone"),
+    [(JobState.DIED, Tone.BAD), (JobState.SILENT, Tone.WAITS), (JobState.NEEDS_PERSON, Tone.BAD),
+     (JobState.FINISHED, Tone.QUIET)],
+)  # fmt: skip
+def test_a_stream_that_nobody_supervises_runs_no_longer_than_its_driver(phase, state, tone):
+    """Nobody corrects its record then; a supervisor takes seconds to do so, or to start the next driver."""
+    stream = Stream(phase=phase, since=NOW - 9 * SECOND)
+    shown = view(stream=stream, status={"state": state}, supervised=False)
+    assert (shown.state, shown.tone, shown.since) == (state.value, tone, None)
+    assert view(stream=stream, status={"state": state}).state == phase.value
+    runs = view(stream=stream, supervised=False)
+    assert (runs.state, runs.since) == (phase.value, NOW - 9 * SECOND)
 
 
 def test_lag_is_rows_where_each_source_knows_them_and_time_otherwise():

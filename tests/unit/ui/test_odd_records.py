@@ -76,6 +76,7 @@ def site(tmp_path_factory):
     log.append(Restore(epoch=log.epoch, writer=log.writer, batch=1, source="batch", saved=None, partitions=None))
     log.append(Release(epoch=log.epoch, writer=log.writer, reason="stopped"))
     filled.batches(2, "other")
+    filled.says("other")  # nobody supervises, so its driver has to say that it runs
     filled.says(
         writer="w2", rows_per_second=4_321, left={"orders": 9}, judged={"batch": 1, "verdicts": {"passed": 2}}, held=[0], last={},
         error={"code": "PEN-X", "what": "it broke", "where": "there", "remedy": "mend it"}, state="failed", exit_code=78,
