@@ -88,6 +88,14 @@ _STATE_TONES = {
 _AT_WORK = (Phase.RUNNING, Phase.DRAINING)
 _NO_END = (JobState.RUNNING, JobState.NEW, JobState.GONE)
 """What tells of no driver that has ended."""
+_LIMITS = {
+    "rows": "rows a batch",
+    "bytes": "bytes a batch",
+    "files": "files a batch",
+    "max_rate": "rows a second",
+    "max_rate_per_partition": "rows a second and partition",
+    "paused": "pause",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +253,11 @@ class JobView:
     def limit(self) -> int | None:
         """Return the rows that a batch reads of each source at most, None for no limit."""
         return self.limits.rows
+
+    @property
+    def set_limits(self) -> tuple[str, ...]:
+        """Return the limits that a form or a command has set, as forms call them."""
+        return tuple(_LIMITS[name] for name in (self.stream.limits or Limits()).set_limits())
 
     @property
     def admitted(self) -> Admission:

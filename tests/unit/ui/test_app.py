@@ -95,7 +95,7 @@ def test_the_page_of_a_job_says_it_all(full):
     for phrase in ("BACKOFF for 1 minute 30 seconds it broke", "Next try in 5 seconds", "Version v3 did not become healthy; v1 runs again",
                  "3 batches held by a gate", "Batch duration by phase", "The newest 3 of 3 kept batches",
                  "12 ms", "minutely 2023-11-14 22:12:15Z", "▲ failed, quarantine", "v_is_positive", "4.0 KiB",
-                 "A batch reads at most 7,000 rows of each source, set by penstock limits",
+                 "A batch reads at most 7,000 rows of each source.", "Somebody has set: rows a batch, files a batch. The rest",
                  "At most 90 files a batch of each source.", "penstock restart orders --from batch=2"):  # fmt: skip
         assert phrase in text, phrase
 

@@ -240,6 +240,13 @@ def test_a_limit_that_a_command_set_goes_before_the_configurations(by_command, s
     assert view(stream=Stream(limits=by_command), limits=Limits(rows=7)).limit == shown
 
 
+def test_the_limits_that_somebody_has_set_are_named():
+    """By a form or a command; of all others the configuration's hold, also where it has none."""
+    assert view(limits=Limits(rows=7)).set_limits == ()
+    limits = Limits(files=2, max_rate_per_partition=5, paused=True)
+    assert view(stream=Stream(limits=limits)).set_limits == ("files a batch", "rows a second and partition", "pause")
+
+
 def test_trouble_says_what_to_do():
     """Also where the error is none of ours."""
     assert Trouble.of(JobNotFound("no job", where="jobs")).code == "PEN-JOB-009"
