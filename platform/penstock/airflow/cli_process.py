@@ -70,7 +70,7 @@ class RunsPenstock:
             listening.join()
         if process.returncode:
             failure = AirflowFailException if process.returncode in (EXIT_PERSON, _WRONG_COMMAND) else AirflowException
-            raise failure("\n".join(complaints) or f"{line} ended with {process.returncode}")
+            raise failure(_error_of(complaints) or f"{line} ended with {process.returncode}")
         answers = [json.loads(text) for text in output.splitlines() if text.startswith("{")]
         if not answers and words[0] != "report":
             raise AirflowException("\n".join(complaints) or f"{line} has said nothing")
@@ -81,6 +81,12 @@ class RunsPenstock:
             text = line.rstrip()
             complaints[:] = [*complaints, text][-20:]
             self.log.info("%s", text)
+
+
+def _error_of(complaints: list[str]) -> str:
+    """Return the error that a command ended with, from its code on, without what libraries have warned of before."""
+    first = next((at for at, text in enumerate(complaints) if text.startswith("PEN-")), 0)
+    return "\n".join(complaints[first:])
 
 
 class PenstockOperator(RunsPenstock, BaseOperator):

@@ -72,6 +72,8 @@ CASES = {
     "an option for a job": ("report", FAILED, {"more": {"job": "--help"}}),
     "a path for a job": ("upkeep", FAILED, {"more": {"job": "../orders"}}),
     **{f"code {n}": ("upkeep", f"echo 'PEN-XYZ-001 it' >&2; exit {n}", {}) for n in (2, 70, 75, 77, 78)},
+    "warned": ("upkeep", "printf 'WARNING: of Java\\nPEN-XYZ-001 it\\n  do: that\\n' >&2; exit 78", {}),
+    "no code": ("upkeep", "printf 'one\\ntwo\\n' >&2; exit 78", {}),
 }
 
 
@@ -148,6 +150,12 @@ def test_what_a_person_must_mend_is_not_tried_again(ended, code, kind):
     """The rest is; both say what the command has said."""
     assert ended[f"code {code}"][:2] == (kind, "PEN-XYZ-001 it")
     assert len(ended[f"code {code}"][3]) == 1
+
+
+def test_a_failure_begins_with_the_error(ended):
+    """Airflow shows its first line: what Java has warned of before it stays in the log."""
+    assert ended["warned"][:2] == ("hopeless", "PEN-XYZ-001 it\n  do: that")
+    assert ended["no code"][:2] == ("hopeless", "one\ntwo")
 
 
 def test_a_failed_window_fails_the_task_where_that_is_wanted(ended):
