@@ -164,8 +164,8 @@ class CannotRestore(CheckpointError, LookupError):
 
     code = "PEN-CKP-014"
     remedy = (
-        "Choose one of those listed. Each new batch of a running stream takes the place of the oldest: suspend the "
-        "stream first, then they stay until the restart."
+        "Choose one of those listed; where there is none yet, start from last. Each new batch of a running stream "
+        "takes the place of the oldest: suspend the stream first, then they stay until the restart."
     )
 
 

@@ -113,11 +113,13 @@ def test_a_command_that_only_restores_needs_a_checkpoint(tmp_path, start):
 
 
 def test_there_is_no_batch_to_go_back_to_in_a_new_checkpoint(tmp_path):
-    """Whoever asks."""
+    """Whoever asks; what the error tells to do works."""
     with pytest.raises(CannotRestore, match="nothing can be restored"):
         looked(tmp_path / "job", RestoreTarget(restore=True, partitions=4), command=None)
-    with pytest.raises(CannotRestore, match="no checkpoint to restore batch 1 from"):
+    with pytest.raises(CannotRestore, match="no checkpoint to restore batch 1 from") as met:
         looked(tmp_path / "job", BACK)
+    assert "where there is none yet, start from last" in met.value.remedy
+    assert looked(tmp_path / "job", LAST)[0] == LAST
 
 
 def test_held_rows_that_were_released_are_among_those_that_stay_published(folder):
