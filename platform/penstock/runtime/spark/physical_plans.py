@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 from pyspark.serializers import CPickleSerializer
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
 
 __all__ = ["PhysicalPlans"]
 
+log = structlog.get_logger()
 _OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
 _COMPUTE_AGAIN = frozenset({"Exchange", "Filter", "MapInArrow", "Project", "Range", "ReusedExchange", "Union"})
 """Operators of Spark that compute their rows again in each run of a plan, once their shuffles are empty."""
 _SHUFFLE = "ShuffleExchangeExec"
 _OWN_MANAGERS = ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager")
 """Those that take a shuffle again after it was removed. A remote shuffle service need not."""
+_AGAIN = 3
+"""How often a batch is re-run whose rows have died with executors; as often as Spark re-runs a stage."""
+_CANNOT_ROLL_BACK = re.compile(
+    r"^(?!.* failed \d+ times).*Job aborted .*(?:indeterminate|cannot rollback)", re.MULTILINE
+)
+"""What Spark says where a part of a shuffle is gone, others have been read, and to compute it again gives other bytes.
+
+They are others in each run, because receipts name files that no other task has written.
+"""
 _PICKLES: Any = CPickleSerializer()
 _OF_TODAY = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """Texts that Spark reads as a time, wherever they stand in a plan."""
@@ -48,7 +59,20 @@ class PhysicalPlans:
         self._kept: _KeptPlan | None = None
 
     def collect(self, frame: DataFrame) -> list[tuple[str, bytes]]:
-        """Run a frame and return port and payload of each of its rows."""
+        """Run a frame and return port and payload of each of its rows.
+
+        It is re-run whole where Spark gives up because an executor has died, and nothing of the first run is kept.
+        """
+        for _ in range(_AGAIN):
+            try:
+                return self._ran(frame)
+            except Exception as why:
+                if _CANNOT_ROLL_BACK.search(str(why)) is None:
+                    raise
+            log.warning("batch.rerun", reason="an executor has died with rows of which others were read")
+        return self._ran(frame)
+
+    def _ran(self, frame: DataFrame) -> list[tuple[str, bytes]]:
         if self._known is frame and self._kept is not None and self._emptied(self._kept):
             return self._kept.collect()
         planned = frame.select("_port", "_payload")  # each select is planned by itself

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pytest
 from harness_jobs import ORDERS, flights_like, order
 from pushing import until
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkRuntimeError
 
 from penstock import Job, seconds
 from penstock.errors import AccountingBroken, ComputeFailed
@@ -192,3 +193,45 @@ def test_shuffles_of_another_manager_are_not_used_again() -> None:
     for _ in range(2):
         plans.collect(frame)
     assert frame.select.call_count == 2
+
+
+CANNOT_ROLL_BACK = (
+    "Job aborted due to stage failure: A shuffle map stage with indeterminate output was failed and retried. However, "
+    "Spark cannot rollback the ResultStage 5 to re-process the input data, and has to fail this job."
+)
+
+
+@pytest.mark.fault("F03")
+def test_a_batch_is_re_run_whole_where_spark_cannot_roll_back(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 224: with the rows of this batch, three times at most; after that nothing of the batch is committed."""
+    ran, failing = PhysicalPlans._ran, [3]
+
+    def lost(self: PhysicalPlans, frame: Any) -> Any:
+        rows = ran(self, frame)
+        failing[0] -= 1
+        if failing[0] >= 0:
+            raise PySparkRuntimeError(CANNOT_ROLL_BACK)
+        return rows
+
+    with Harness(flights_like(tmp_path / "tables"), tmp_path / "checkpoints") as h:
+        h.batch({"orders": [order("a", 1, 1)]})
+        monkeypatch.setattr(PhysicalPlans, "_ran", lost)
+        h.batch({"orders": [order("a", 2, 2)]})
+        assert h.commit().totals["source:orders"]["read"] == 2
+        failing[0] = 4
+        with pytest.raises(ComputeFailed, match="cannot rollback"):
+            h.batch({"orders": [order("a", 3, 3)]})
+        assert h.commit().batch == 1
+
+
+def test_a_task_that_fails_is_not_re_run_for_the_words_of_its_error() -> None:
+    """Decision 224: Spark has tried it four times."""
+    said = "Job aborted due to stage failure: Task 0 failed 4 times, most recent failure: the rate is indeterminate"
+    plans = PhysicalPlans(MagicMock(), each=True)
+    frame = MagicMock()
+    frame.select.return_value.collect.side_effect = RuntimeError(said)
+    with pytest.raises(RuntimeError, match="4 times"):
+        plans.collect(frame)
+    assert frame.select.call_count == 1
