@@ -260,6 +260,28 @@ def test_transactions_are_read_when_they_are_committed(kafka: Any, topic: str) -
 
 
 @pytest.mark.fault("F37")
+@pytest.mark.sample(seconds=20)
+def test_a_transaction_whose_producer_is_gone_is_waited_out(kafka: Any, topic: str) -> None:
+    """SEMANTICS 9.2: nothing beyond it is read until the broker has aborted it, then what others wrote is."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(0))
+    gone = kafka.producer(**{"transactional.id": f"gone-{topic}", "transaction.timeout.ms": 1_000})
+    gone.init_transactions(60)
+    gone.begin_transaction()
+    for value in numbers(1, 2):
+        gone.produce(topic, value=value, partition=0)
+    gone.flush(60)
+    del gone  # it aborts nothing
+    kafka.produce(topic, numbers(3))
+    reader = reader_of(kafka, topic)
+    end = end_of_batch(reader, None)
+    assert read(reader, reader.span(None, end))["k"].to_pylist() == [0]
+    until(lambda: end_of_batch(reader, end) != end, "the broker to abort the transaction")
+    following = reader.span(end, end_of_batch(reader, end))
+    assert read(reader, following)["k"].to_pylist() == [3]
+
+
+@pytest.mark.fault("F37")
 def test_compacted_records_are_no_rows(kafka: Any, topic: str) -> None:
     """Their offsets stay; a range over them reads what is left, and ends."""
     config = {
