@@ -19,7 +19,10 @@ class BlocksGone(SourceChanged, LookupError):
     """Rows that a receiver has acknowledged, and that the job has not read, are gone from its checkpoint."""
 
     code = "PEN-SRC-031"
-    remedy = "Put the folder blocks of the checkpoint back, or begin with the blocks that are there by --from empty."
+    remedy = (
+        "Put the folder blocks of the checkpoint back, or begin with the blocks that are there by --from empty. Blocks "
+        "that are put back after that are not read."
+    )
 
 
 class BlockDamaged(CheckpointCorrupt):

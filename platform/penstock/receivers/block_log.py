@@ -16,6 +16,8 @@ start seals again.
 Blocks are deleted from the beginning of the chain. Seals are never deleted: else a writer of long ago could
 create its next block in the hole of the seal. So each epoch before the newest one has a file.
 
+A writer that is stopped seals its own epoch, so a block that is deleted before the next start leaves a hole.
+
 The folder of an epoch is begun before the seal of the epoch before it. So where a reader comes past a seal and finds
 no folder, the folder was deleted, and maybe blocks with it.
 """
@@ -64,9 +66,12 @@ class BlockLog:
 
     def open_epoch(self, epoch: int) -> None:
         """Begin the folder of an epoch, unless it is there."""
-        path = self._opened(epoch)
-        if not self.store.exists(path):
-            create_or_read(self.store, path, epoch_file(self.receiver, epoch))
+        if not self.is_open(epoch):
+            create_or_read(self.store, self._opened(epoch), epoch_file(self.receiver, epoch))
+
+    def is_open(self, epoch: int) -> bool:
+        """Return whether the folder of an epoch is there, as it was begun."""
+        return self.store.exists(self._opened(epoch))
 
     def _opened(self, epoch: int) -> str:
         return f"{FOLDER}/{self.receiver}/{epoch:06}/opened"
@@ -150,7 +155,7 @@ class BlockLog:
 
     def is_deleted(self, epoch: int, listed: Sequence[Place]) -> bool:
         """Return whether the folder of an epoch that no listed place follows was there, and is not."""
-        if epoch == BEGINNING.epoch or self.store.exists(self._opened(epoch)):
+        if epoch == BEGINNING.epoch or self.is_open(epoch):
             return False
         before = [place for place in listed if place.epoch == epoch - 1]
         if not before:
@@ -277,3 +282,15 @@ class BlockWriter:
             raise EpochSealed(f"receiver {self.log.receiver} was started again since", where=path)
         self.place, self._begun = at.next, None
         return at
+
+    def seal(self) -> None:
+        """End the epoch after its newest block, so that a block which is deleted from now on is missed.
+
+        Nothing is written after it. The next start seals it instead where the store raises, where nobody knows whether
+        the last block was written, and where the folder of the epoch is gone.
+        """
+        if self._begun is not None or not self.log.is_open(self.place.epoch):
+            return  # the chain would end in a hole, or the folder that is gone would be missed no more
+        self.log.open_epoch(self.place.epoch + 1)
+        seal = seal_file(self.log.receiver, self.place, writer=self.writer)
+        create_or_read(self.log.store, self.log.path(self.place), seal)

@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -153,6 +154,9 @@ class Running:
         stopping.join(_FLUSH)
         self._buffer.close()
         writing.join(_FLUSH)
+        if reason == "stopped" and not writing.is_alive():
+            with suppress(*_MENDS):  # nobody waits for it, and the next start would do it
+                self._writer.seal()
         self._send({"event": "ended", "reason": reason, "error": error or None})
 
     def command(self, command: Mapping[str, Any]) -> None:

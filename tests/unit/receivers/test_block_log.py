@@ -84,6 +84,11 @@ class World:
                 return
             self.acknowledged.append(row)
 
+    def stop(self, which: int) -> None:
+        """Have any writer that was ever started end its epoch."""
+        if self.writers:
+            self.writers[which % len(self.writers)].seal()
+
     def batch(self) -> None:
         """Read what is there, and commit."""
         log = BlockLog(self.store, NAME)
@@ -110,6 +115,7 @@ STEP = st.one_of(
     st.just(("start", 0)),
     st.just(("start_anew", 0)),
     st.tuples(st.just("write"), st.integers(0, 5)),
+    st.tuples(st.just("stop"), st.integers(0, 5)),
     st.just(("batch", 0)),
     st.tuples(st.just("sweep"), st.integers(1, 3)),
 )
@@ -120,7 +126,7 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
     """Run the steps; what crashes, or gets no answer, is left as it is."""
     for name, number in steps:
         try:
-            getattr(world, name)(*([number] if name in {"write", "sweep"} else []))
+            getattr(world, name)(*([number] if name in {"write", "stop", "sweep"} else []))
         except BlocksGone:
             raise  # nothing is gone here, whatever crashes
         except (Crash, PenstockError):
@@ -139,7 +145,7 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
 def test_what_was_acknowledged_is_read_once(
     steps: list[tuple[str, int]], fault: Fault, at: int, error: type[BaseException], lasting: Lasting
 ) -> None:
-    """Whatever the order of starts, writes of any epoch, batches and sweeps, and whichever call fails.
+    """Whatever the order of starts, writes and ends of any epoch, batches and sweeps, and whichever call fails.
 
     A writer may write a second row after an error: where the first one is there, it never acknowledges.
     """
@@ -154,7 +160,8 @@ def test_what_was_acknowledged_is_read_once(
 SCRIPT = [
     ("start", 0), ("write", 0), ("write", 0), ("batch", 0), ("write", 0), ("start", 0), ("write", 0), ("write", 1),
     ("batch", 0), ("sweep", 2), ("write", 1), ("start", 0), ("write", 1), ("write", 2), ("sweep", 1), ("batch", 0),
-    ("write", 0), ("write", 2), ("start", 0), ("sweep", 1), ("write", 3),
+    ("write", 0), ("write", 2), ("stop", 2), ("start", 0), ("sweep", 1), ("write", 3), ("stop", 3), ("start_anew", 0),
+    ("write", 4),
 ]  # fmt: skip
 
 
@@ -268,6 +275,7 @@ def test_other_rows_never_take_a_number_whose_outcome_is_unknown() -> None:
     BlockLog(inner, NAME).sweep(Place(2, 1))
     with pytest.raises(EpochSealed):
         writer.write(stream(2), 1)
+    writer.seal()
     assert BlockLog(inner, NAME).listed() == [Place(0, 0), Place(1, 1)]
 
 

@@ -14,7 +14,9 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 from pushing import Counting, until
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.receivers.block_log import BEGINNING, BlockLog
+from penstock.errors import BlocksGone
+from penstock.receivers.block_log import BEGINNING, BlockChain, BlockLog
+from penstock.receivers.blocks import Place
 from penstock.receivers.process import ReceiverOrder, Running, read_order, write_order
 
 
@@ -59,6 +61,40 @@ def test_a_receiver_stores_until_it_is_stopped(tmp_path: Path) -> None:
     thread.join(30)
     assert running.events[0] == {"event": "started"}
     assert running.events[-1] == {"event": "ended", "reason": "stopped", "error": None}
+
+
+@pytest.mark.fault("F47")
+def test_the_newest_block_of_a_receiver_that_has_stopped_is_missed(tmp_path: Path) -> None:
+    """Decision 225: it ends its epoch, so that a block that is deleted before the next start leaves a hole."""
+    running = InThisProcess(order_at(tmp_path / "job"))
+    thread = running.on_thread()
+    until(lambda: {"event": "stored", "rows": 3} in running.events)
+    running.command({"stop": True})
+    thread.join(30)
+    log = BlockLog(LocalFolder(tmp_path / "job").store(), "s-0")
+    (newest, _) = list(log.follow(BEGINNING))[-1]
+    log.store.delete(log.path(newest))
+    with pytest.raises(BlocksGone, match=f"block {newest.number:,} of epoch {newest.epoch} is gone"):
+        BlockChain.opened(log, BEGINNING)
+    with pytest.raises(BlocksGone):
+        log.end_epochs(BEGINNING)
+
+
+@pytest.mark.fault("F25")
+def test_a_receiver_stops_though_its_store_is_away(tmp_path: Path) -> None:
+    """Decision 225: the next start ends the epoch then, as after a crash."""
+    running = InThisProcess(order_at(tmp_path / "job"))
+    thread = running.on_thread()
+    until(lambda: {"event": "stored", "rows": 3} in running.events)
+    inner = running._writer.log.store
+    lasting = Plan(Fault.BEFORE, at=1, lasting=Lasting.FROM_THEN_ON)
+    running._writer.log = BlockLog(FaultyStore(inner, lasting), "s-0")
+    running.command({"stop": True})
+    thread.join(30)
+    assert running.events[-1] == {"event": "ended", "reason": "stopped", "error": None}
+    log = BlockLog(inner, "s-0")
+    assert log.end_epochs(BEGINNING) == Place(2, 1)
+    assert [block.rows for _, block in log.follow(BEGINNING)] == [3]
 
 
 def test_a_class_makes_the_receiver(tmp_path: Path) -> None:
