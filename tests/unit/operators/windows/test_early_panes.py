@@ -42,7 +42,9 @@ def windows(draw) -> TimeWindow:
     )
 
 
-ROW = st.builds(dict, k=st.integers(0, 4), t=st.integers(-30, 25), v=st.none() | st.integers(-99, 99))
+ROW = st.builds(
+    dict, k=st.integers(0, 4), t=st.sampled_from([0, 1, 5]) | st.integers(-30, 25), v=st.none() | st.integers(-99, 99)
+)
 BATCH = st.tuples(
     st.integers(0, 9),  # how far the watermark moves
     st.integers(1, 5),  # how far batch time moves

@@ -37,7 +37,9 @@ def windows(draw) -> TimeWindow:
     )
 
 
-ROW = st.builds(dict, k=st.integers(0, 4), t=st.integers(-50, 12), v=st.none() | st.integers(-99, 99))
+ROW = st.builds(
+    dict, k=st.integers(0, 4), t=st.sampled_from([0, 1, 5]) | st.integers(-50, 12), v=st.none() | st.integers(-99, 99)
+)
 BATCH = st.tuples(
     st.integers(0, 15),  # how far the watermark moves
     st.lists(ROW, max_size=8),  # with times from the watermark on
