@@ -256,12 +256,9 @@ def test_a_person_may_say_when_keys_expire(tmp_path: Path) -> None:
     assert [disk.batch([], time=time).counts["expired"] for time in (70, 71, 121, 122)] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("moved", [False, True], ids=["restarts", "with other partitions"])
-def test_state_of_an_older_version_expires_by_the_shorter_ttl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool
-) -> None:
-    """10.1, F51: it has no moment that a `ttl` counts from, so a shorter one counts from its first batch."""
-    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(500)), tmp_path)
+def of_older_version(root: Path, monkeypatch: pytest.MonkeyPatch, ttl: int) -> tuple[GlobalDisk, pa.Table]:
+    """Return a state of before decision 197, in which two keys got a row at 1, and its table."""
+    disk = GlobalDisk(applied(Every(count(9)), ttl=micros(ttl)), root)
     whole = GlobalLayout.of_key.fget
     assert whole is not None
     with monkeypatch.context() as before:
@@ -270,7 +267,29 @@ def test_state_of_an_older_version_expires_by_the_shorter_ttl(
             GlobalLayout, "of_key", property(lambda own: pa.schema([f for f in whole(own) if f.name != TTL]))
         )
         disk.batch(rows(1) + rows(2, key="b"), time=1)
-        shown = disk.shown()
+        return disk, disk.shown()
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["restarts", "with other partitions"])
+def test_state_of_an_older_version_keeps_to_its_ttl_until_the_next_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool
+) -> None:
+    """7.2, 10.1: a longer `ttl` applies to keys that get a row; others expire as they would have, and are counted."""
+    disk, shown = of_older_version(tmp_path, monkeypatch, ttl=50)
+    disk.change_spec(applied(Every(count(9)), ttl=micros(900)))
+    if moved:
+        disk.rebuild(shown, 2, time=10)
+    disk.batch(rows(3), time=10)
+    assert [disk.batch([], time=time).counts["expired"] for time in (51, 52, 910, 911)] == [0, 1, 0, 2]
+    assert disk.table() == []
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["restarts", "with other partitions"])
+def test_state_of_an_older_version_expires_by_the_shorter_ttl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool
+) -> None:
+    """10.1, F51: it has no moment that a `ttl` counts from, so a shorter one counts from its first batch."""
+    disk, shown = of_older_version(tmp_path, monkeypatch, ttl=500)
     disk.change_spec(applied(Every(count(9)), ttl=micros(5)))
     if moved:
         disk.rebuild(shown, 2, time=10)
