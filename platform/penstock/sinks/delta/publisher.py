@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ from penstock.sinks.delta.log_entry import appended, find_commit, make_entries_d
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.table import batch_shown, is_plain, load, named_errors, refuse_unfit, refuse_values
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 __all__ = ["DeltaPublisher"]
 
 _TRIES = 10  # of a commit that another program's commit overtakes
@@ -36,6 +39,7 @@ class _View:
 
     app: str
     seen: int | None
+    table_id: str
     end: LogEnd
     plain: bool
     every: int
@@ -145,19 +149,23 @@ class DeltaPublisher(Publisher):
         if schema is not None:
             refuse_unfit(table, schema, partition_by=self.partition_by, where=str(self.path))
         seen = batch_shown(table, self._path, app)
-        return _View(app, seen, end, is_plain(table), folding_interval(table), schema is not None)
+        table_id, every = str(table.metadata().id), folding_interval(table)
+        return _View(app, seen, table_id, end, is_plain(table), every, fits=schema is not None)
 
     def _commit(self, view: _View, publication: Publication) -> None:
+        from deltalake.exceptions import CommitFailedError
+
         # Files lie where the table was found to want them at the start; delta-spark copies those that lie elsewhere.
         if not view.plain or self.staging != self._path:
             self._refuse_noted(publication)
+            if not view.end.stands():
+                raise CommitFailedError("the log is another one")
             self._commit_by_spark(publication)
             table = load(self._path)
             newest = view.end.version if table is None else table.version()
             make_entries_durable(self._path, range(view.end.version + 1, newest + 1))
+            self._refuse_replaced(view, table, publication)
             return
-        from deltalake.exceptions import CommitFailedError
-
         for file in publication.files:
             # VACUUM with a short retention takes what no version names yet; an entry that names it ends all reads.
             if (self.staging / file.path).size() != file.size:
@@ -189,6 +197,18 @@ class DeltaPublisher(Publisher):
             raise SinkRefused(
                 f"the table notes batch {noted} and shows {'none' if shown is None else f'batch {shown}'}: RESTORE it "
                 "to a version that shows both",
+                where=str(self.path),
+            )
+
+    def _refuse_replaced(self, view: _View, table: DeltaTable | None, publication: Publication) -> None:
+        """Raise SinkRefused where delta-spark has written into another table than that of the view.
+
+        It shows this batch as its newest, so no later start could tell that it lacks those before.
+        """
+        if view.seen is not None and (table is None or str(table.metadata().id) != view.table_id):
+            raise SinkRefused(
+                f"the table was replaced while it took batch {publication.batch}, and the one before had batch "
+                f"{view.seen}. Move the new one away: the next start makes one, and finds what it lacks",
                 where=str(self.path),
             )
 

@@ -12,7 +12,7 @@ import pytest
 from delta_tables import APP, Upserts
 from deltalake import DeltaTable, Schema
 
-from penstock.errors import SinkBehind
+from penstock.errors import SinkBehind, SinkRefused
 from penstock.sinks import Delta, Mode
 from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta import compaction, log_end, publisher, upsert_publisher
@@ -88,6 +88,53 @@ def test_an_append_does_not_follow_in_another_log(
     with pytest.raises(SinkBehind):
         running.publish(Publication(app=APP, batch=2, files=(file,), schema=table.schema))
     assert (DeltaTable(str(table.path)).version(), table.shown()) == (0, [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("step", "batch"), [("_refuse_noted", 1), ("_commit_by_spark", 1), ("_commit_by_spark", 0)])
+def test_a_partitioned_table_that_is_made_again_at_the_commit_is_told(
+    step: str, batch: int, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9.5: delta-spark appended to the new table, which showed the batch: nobody missed those before it."""
+    table = Upserts(tmp_path)
+    sink = Delta(table.path, partition_by=["p"])
+
+    def started() -> Any:
+        sink.create(table.schema, spark)
+        return sink.open(sink.staging(table.staging), spark)
+
+    def asked_of(number: int) -> Publication:
+        file = Staged(**stage_table(table.rows((number, "a", number)), table.staging, f"{number}.parquet"))
+        return Publication(app=APP, batch=number, files=(file,), schema=table.schema)
+
+    running, batches = started(), [asked_of(number) for number in range(batch + 1)]
+    for before in batches[:batch]:
+        running.publish(before)
+    taken, tries = getattr(publisher.DeltaPublisher, step), list[int]()
+
+    def overtaken(*asked: Any) -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            shutil.rmtree(table.path)
+            sink.create(table.schema, spark)
+        taken(*asked)
+
+    monkeypatch.setattr(publisher.DeltaPublisher, step, overtaken)
+    if batch == 0:
+        running.publish(batches[0])
+    elif step == "_refuse_noted":
+        with pytest.raises(SinkBehind, match="shows no batch of this checkpoint as the newest, and had batch 0"):
+            running.publish(batches[1])
+        assert table.shown() == [], "nothing is written into a table that lacks batches"
+    else:
+        with pytest.raises(SinkRefused, match="replaced while it took batch 1, .* had batch 0.*Move the new one away"):
+            running.publish(batches[1])
+        table.path.rename(tmp_path / "away")
+    running = started()
+    assert running.version(APP) == (None if batch else 0), "each start finds what the table lacks"
+    for again in batches:
+        running.publish(again)
+    assert table.shown() == [(n, "a", n) for n in range(batch + 1)]
 
 
 @changed
