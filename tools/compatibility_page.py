@@ -115,8 +115,8 @@ TABLE = {
     "step renamed": _change(_JOB, "a step with state is renamed, and starts empty", Cell.DROP),
     "partitions": _change(_JOB, "the number of partitions", Cell.PARTITIONS, snapshot=Cell.ON, partitions=Cell.ON),
     "source new": _change(_JOB, "a source is new, and read from its beginning", Cell.ON),
-    "source gone": _change(_JOB, "a source is removed", Cell.STEPS),
-    "source renamed": _change(_JOB, "a source is renamed", Cell.STEPS),
+    "source gone": _change(_JOB, "a source is removed", Cell.DROP),
+    "source renamed": _change(_JOB, "a source is renamed, and read from its beginning", Cell.DROP),
     "sink new": _change(_JOB, "a sink is new", Cell.ON),
     "sink gone": _change(_JOB, "a sink is removed", Cell.ON),
 }
@@ -134,7 +134,7 @@ penstock diff flights --drop hourly    the same, if the state of the removed ste
 | cell | what a start does |
 |---|---|
 | resumes | The job resumes with that batch's state and source positions |
-| `--drop` | The start is rejected with `PEN-CKP-016`, unless `--drop STEP` drops the state of that step |
+| `--drop` | The start is rejected with `PEN-CKP-016`, unless `--drop NAME` drops the state of that step, or the position of that source |
 | rejected | The start is rejected with `PEN-CKP-016`, and nothing has changed. The previous code resumes |
 | rejected (015) | The start is rejected with `PEN-CKP-015`. `--partitions P` rewrites the state |
 | from start | The job starts without state, at the beginning of its sources. The change does not matter |

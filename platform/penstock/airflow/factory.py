@@ -100,8 +100,8 @@ def restart_dag(file: str) -> DAG:
             ),
             "drop": words_param(
                 NAME,
-                title="Steps to drop",
-                description="A line each: steps with state that the job's code no longer has.",
+                title="Steps and sources to drop",
+                description="A line each: steps with state, and sources, that the job's code no longer has.",
             ),
             **batch_limits("keeps the limit"),
             "note": note_param(),

@@ -44,11 +44,11 @@ def job_group(name: str, text: str) -> typer.Typer:
     return group
 
 
-def _step_names(given: list[str] | None) -> list[str] | None:
-    """Refuse what is no name of a step."""
+def _dropped_names(given: list[str] | None) -> list[str] | None:
+    """Refuse what is no name of a step or source."""
     for text in given or ():
         if not is_name(text):
-            raise typer.BadParameter(f"{text!r} is no name of a step", param_hint="--drop")
+            raise typer.BadParameter(f"{text!r} is no name of a step or source", param_hint="--drop")
     return given
 
 
@@ -101,9 +101,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 Drop = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="STEP",
-        help="Drop the state of a step that the job no longer has; repeatable.",
-        callback=_step_names,
+        metavar="NAME",
+        help="Drop a step with state, or a source, that the job no longer has; repeatable.",
+        callback=_dropped_names,
     ),
 ]
 AvailableNow = Annotated[

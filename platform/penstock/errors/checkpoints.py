@@ -233,7 +233,8 @@ class StepsChanged(CheckpointError, ValueError):
     code = "PEN-CKP-016"
     remedy = (
         "Undo the change; `penstock diff JOB` compares job and checkpoint. A step starts empty under another name. "
-        "To drop the state of a step that the job no longer has, use --drop STEP; to drop everything, --from empty."
+        "To drop the state of a step, or the position of a source, that the job no longer has, use --drop NAME; to "
+        "drop everything, --from empty."
     )
 
 

@@ -87,11 +87,11 @@ class StartOptions(Record):
     ) -> StartOptions | None:
         """Return the options that a command line or a form gives, None for none; raises ValueError.
 
-        `state` is `STEP=TABLE`, each, and `drop` are names of steps.
+        `state` is `STEP=TABLE`, each, and `drop` are names of steps and sources.
         """
         steps = tuple(drop)
         if unknown := [step for step in steps if not is_name(step)]:
-            raise ValueError(f"{unknown[0]!r} is no name of a step")
+            raise ValueError(f"{unknown[0]!r} is no name of a step or source")
         options = cls(partitions=partitions, state=parse_state(state), truncate_sinks=truncate_sinks, drop=steps)
         return None if options == cls() else options
 

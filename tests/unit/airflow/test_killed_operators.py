@@ -238,6 +238,6 @@ def test_a_restart_says_what_becomes_of_state_and_sinks(outcomes):
         "'a' is not STEP=TABLE",
         "step 'a' is named twice",
         "'../a=t' is not STEP=TABLE",
-        "'../b' is no name of a step",
+        "'../b' is no name of a step or source",
     ]
     assert outcomes["nothing"]

@@ -47,11 +47,11 @@ class Compatibility(Enum):
     NEW = "new"
     """The checkpoint does not know it."""
     DROPPED = "dropped"
-    """The checkpoint has state of a step that the job no longer has."""
+    """The checkpoint has state of a step, or a position of a source, that the job no longer has."""
     CHANGED = "changed"
     """It resumes, with other settings than those of the checkpoint."""
     GONE = "gone"
-    """The checkpoint knows a source or a sink that the job no longer has."""
+    """The checkpoint knows a sink that the job no longer has."""
     INCOMPATIBLE = "incompatible"
     """The job has it, in a form that cannot resume."""
 
@@ -95,14 +95,14 @@ def compare(
         graph: The job's graph.
         recovered: The state of the log.
         stored: For each step of the job that has state, how that differs from the step, or why it cannot be read.
-        drop: The names of steps whose state is dropped.
+        drop: The names of steps whose state is dropped, and of sources whose position is.
         unfit: The sinks that do not take the rows they would get, each with its error.
         unread: The sources that cannot be read further, each with its error.
         described: The current settings of the job.
     """
     findings = [
         *_steps(graph, recovered, stored, drop),
-        *_sources(graph, recovered, unread or {}),
+        *_sources(graph, recovered, unread or {}, drop),
         *_sinks(graph, recovered, unfit or {}),
     ]
     before = recovered.committed_by.described if recovered.committed_by is not None else {}
@@ -216,13 +216,17 @@ def _dropped(step: str, known: list[str], *, let_go: bool) -> Finding:
 # --- sources -------------------------------------------------------------------------------------
 
 
-def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, PenstockError]) -> Iterator[Finding]:
+def _sources(
+    graph: JobGraph, recovered: Recovered, unread: Mapping[str, PenstockError], drop: Collection[str]
+) -> Iterator[Finding]:
     """Yield what becomes of sources: a position is kept by name, and would be lost without a word."""
     read = recovered.commit.sources if recovered.commit is not None else {}
     fixed = recovered.pending.ranges if recovered.pending is not None else {}
     names = [node.name for node in graph.sources]
     for name in names:
         refusal = _unforeseen(name, Kind.SOURCE, recovered)
+        if name in drop:
+            refusal = StepsChanged(f"source {name!r} is to be dropped and the job still has it")
         if name in unread:
             yield Finding(Kind.SOURCE, name, Compatibility.INCOMPATIBLE, (unread[name].what,), unread[name])
         elif name in read:
@@ -232,13 +236,28 @@ def _sources(graph: JobGraph, recovered: Recovered, unread: Mapping[str, Penstoc
             yield Finding(Kind.SOURCE, name, Compatibility.NEW, ("it is read from its beginning",), refusal)
     for name in dict.fromkeys([*read, *fixed]):
         if name not in names:
-            problem = (
-                f"the checkpoint has read source {name!r} up to a position, and the job has only {', '.join(names)}; "
-                "under another name a source is read from its beginning. Keep it in the job, as only --from empty lets "
-                "a source go"
-            )
-            lost = ("its position would be lost; keep it in the job, as only --from empty lets a source go",)
-            yield Finding(Kind.SOURCE, name, Compatibility.GONE, lost, StepsChanged(problem))
+            yield _source_dropped(name, names, recovered, let_go=name in drop)
+
+
+def _source_dropped(name: str, names: list[str], recovered: Recovered, *, let_go: bool) -> Finding:
+    pending = recovered.pending
+    if not let_go:
+        problem = (
+            f"the checkpoint has read source {name!r} up to a position, and the job has only {', '.join(names)}; "
+            f"under another name a source is read from its beginning. --drop {name} lets the position go"
+        )
+        says = f"its position would be lost; --drop {name} lets it go"
+        return Finding(Kind.SOURCE, name, Compatibility.DROPPED, (says,), StepsChanged(problem))
+    if pending is not None and name in pending.ranges:  # a batch has the ranges that it began with (SEMANTICS 1.2)
+        before = "empty" if recovered.commit is None else f"batch={recovered.commit.batch}"
+        problem = (
+            f"batch {pending.batch} was begun with source {name!r}, which the job no longer has; start the job once as "
+            f"it was, or give that batch up with --from {before} --drop {name}"
+        )
+        says = f"batch {pending.batch} was begun with it"
+        return Finding(Kind.SOURCE, name, Compatibility.DROPPED, (says,), StepsChanged(problem))
+    says = "its position is dropped with the next batch; if it comes back, it is read from its beginning"
+    return Finding(Kind.SOURCE, name, Compatibility.DROPPED, (says,))
 
 
 def _unforeseen(name: str, kind: Kind, recovered: Recovered) -> PenstockError | None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, Takeover
+from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, SourceProgress, Takeover
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import CannotRestore, PartitionsChanged
 from penstock.graph.graph import JobGraph
@@ -33,7 +33,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hold what a restore rewrites, the steps that it drops, and the partitions that the state had before."""
+    """Hold what a restore rewrites, the steps and sources that it drops, and the partitions that the state had."""
 
     rewrites: tuple[StepRewrite, ...]
     gone: frozenset[str]
@@ -49,7 +49,12 @@ class Plan:
             return Restored(commit, self.known)
         made = {rewrite.step for rewrite in self.rewrites if rewrite.table is not None or rewrite.snapshot is not None}
         state = {step: refs for step, refs in commit.state.items() if step not in {*self.gone, *made}}
-        return Restored(commit.model_copy(update={"state": state}), self.partitions(graph, {*state, *made}))
+        changed = {"state": state, "sources": self.sources(commit)}
+        return Restored(commit.model_copy(update=changed), self.partitions(graph, {*state, *made}))
+
+    def sources(self, commit: Commit) -> dict[str, SourceProgress]:
+        """Return the positions of a Commit without those that are dropped."""
+        return {source: progress for source, progress in commit.sources.items() if source not in self.gone}
 
 
 def planned(point: RestorePoint, commit: Commit, graph: JobGraph, drop: Collection[str]) -> Plan:
@@ -58,8 +63,9 @@ def planned(point: RestorePoint, commit: Commit, graph: JobGraph, drop: Collecti
     Raises CannotRestore and PartitionsChanged.
     """
     known = point.partitions
-    # What the job has no step for and is to be dropped: no start after this one has to say so again.
-    gone = (commit.state.keys() - {step.name for step in graph.steps}) & set(drop)
+    # What the job does not have and is to be dropped: no start after this one has to say so again.
+    has = {*(step.name for step in graph.steps), *(source.name for source in graph.sources)}
+    gone = ((commit.state.keys() | commit.sources.keys()) - has) & set(drop)
     return Plan(tuple(_rewrites(point, commit, graph, known)), frozenset(gone), known)
 
 
@@ -104,7 +110,7 @@ def restored(
     # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
     place = Place(slot=takeover.placed.slot, takeover=takeover.placed.slot)
     who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}
-    changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}}
+    changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}, "sources": plan.sources(commit)}
     return Restored(commit.model_copy(update={**changed, **who}), partitions)
 
 

@@ -153,8 +153,12 @@ CHANGES = {
     "dropped and still there": Change({}, {"w": KEPT}, error=StepsChanged, drop=("w",)),
     "dropped and never there": Change({}, {"w": KEPT}, drop=("never",)),
     "a source under another name": Change(
-        {"source": "renamed"}, {"orders": GONE, "renamed": NEW}, "its position would be lost", StepsChanged
+        {"source": "renamed"}, {"orders": DROPPED, "renamed": NEW}, "--drop orders lets it go", StepsChanged
     ),
+    "a source less, knowingly": Change(
+        {"source": "renamed"}, {"orders": DROPPED, "renamed": NEW}, "dropped with the next batch", drop=("orders",)
+    ),
+    "a source dropped and still there": Change({}, {"orders": KEPT}, error=StepsChanged, drop=("orders",)),
     "a new source": Change(
         {"more": ("extra",)}, {"orders": KEPT, "extra": NEW, "extra_out": NEW}, "it is read from its beginning"
     ),

@@ -70,6 +70,69 @@ def test_a_source_under_another_name_is_not_read_from_its_beginning(tmp_path: Pa
             h.restart(parts.job(["renamed"], ["out"]))
 
 
+@pytest.mark.remedy("PEN-CKP-016")
+def test_a_source_that_is_dropped_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
+    """10.1: the next Commit knows it no more, no start need say so again, and under its name a new source begins."""
+    parts = Parts()
+    two, one = parts.job(["orders", "more"], ["out"]), parts.job(["orders"], ["out"])
+    with Harness(two, tmp_path) as h:
+        h.batch({"orders": [order("a", 1)], "more": [order("b", 2)]})
+        h.settings = DriverSettings(drop=("more",))
+        with pytest.raises(StepsChanged, match="source 'more' is to be dropped and the job still has it"):
+            h.restart(two)
+        h.settings = DriverSettings()
+        with pytest.raises(StepsChanged, match="--drop more lets the position go"):
+            h.restart(one)
+        h.settings = DriverSettings(drop=("more",))
+        h.restart(one)
+        assert {*h.commit().sources} == {"orders", "more"}, "it goes with the next batch"
+        assert plain(h.batch({"orders": [order("a", 5)]})["out"]) == [("a", 5.0, 1)]
+        assert {*h.commit().sources} == {"orders"}
+        h.settings = DriverSettings(stop_at_end=True)
+        parts.sinks["more_out"] = MemorySink()
+        h.restart(two)
+        assert plain(h.run()["more_out"]) == [("b", 2.0, 1)]
+
+
+def test_a_restore_that_drops_a_source_drops_it_for_good(tmp_path: Path) -> None:
+    """1.2: a batch that was begun with it is run with it, or given up by a restore."""
+    parts = Parts()
+    one = parts.job(["orders"], ["out"])
+    with Harness(parts.job(["orders", "more"], ["out"]), tmp_path) as h:
+        h.batch({"orders": [order("a", 1)], "more": [order("b", 2)]})
+        h.batch({"orders": [order("a", 3)], "more": [order("b", 4)]})
+        h.crash_after("FixOffsets")
+        with pytest.raises(Crashed):
+            h.batch({"orders": [order("a", 5)], "more": [order("b", 6)]})
+        h.settings = DriverSettings(drop=("more",))
+        with pytest.raises(StepsChanged, match="batch 2 was begun with source 'more'.*--from batch=1 --drop more"):
+            h.restart(one)
+        h.restore(batch=0, job=one)
+        h.settings = DriverSettings()
+        h.restart(one)
+        assert {*h.commit().sources} == {"orders"}
+        assert plain(h.batch({"orders": []})["out"]) == [("a", 3.0, 1), ("a", 5.0, 1)]
+
+
+def test_a_watermark_that_a_dropped_source_held_back_goes_on(tmp_path: Path) -> None:
+    """2.1: the watermark of a step is that of the sources it has, and never goes back."""
+
+    def job(*names: str) -> Job:
+        made = Job("windowed", partitions=1)
+        sources = [made.source(name, MemorySource(ORDERS), event_time="t", max_out_of_order=ZERO) for name in names]
+        rows = sources[0] if len(sources) == 1 else sources[0].union(sources[1])
+        window = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+        window.aggregate(n=agg.count()).write("out", MemorySink())
+        return made
+
+    with Harness(job("orders", "more"), tmp_path) as h:
+        assert h.batch({"orders": [order("a", 1), order("a", 25)], "more": [order("a", 2)]})["out"] == []
+        h.settings = DriverSettings(drop=("more",))
+        h.restart(job("orders"))
+        shown = h.batch({"orders": [order("a", 31)]})["out"]
+        assert [(row["window_start"].second, row["n"]) for row in shown] == [(0, 2), (20, 1)]
+
+
 def test_a_source_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
     """Also where only what is there at the start is read."""
     parts = Parts()

@@ -259,6 +259,11 @@ def steps_of(job: dict[str, Any]) -> set[str]:
     return {node.name for node in make_job(**job).graph().steps}
 
 
+def dropped_of(job: dict[str, Any]) -> set[str]:
+    """Return the steps and sources of a job, which `--drop` may name once they are gone."""
+    return steps_of(job) | {node.name for node in make_job(**job).graph().sources}
+
+
 def cell_of(case: Case, root: Path, mode: Mode) -> Cell:
     """Return what comes of a start; where it is refused, nothing has happened."""
     before = where(root)
@@ -271,7 +276,7 @@ def cell_of(case: Case, root: Path, mode: Mode) -> Cell:
     assert refused.endswith("015" if cell is Cell.PARTITIONS else "016")
     after = where(root)
     assert (after.commit, after.restores, after.used) == (before.commit, before.restores, before.used)
-    gone = steps_of(case.job) - steps_of({**case.job, **case.change})
+    gone = dropped_of(case.job) - dropped_of({**case.job, **case.change})
     if cell is Cell.STEPS and gone:
         assert look(case, root, mode, drop=tuple(gone)) is Cell.ON
         return Cell.DROP
