@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import socket
 import subprocess
@@ -252,6 +253,26 @@ def test_java_goes_without_an_archive_that_does_not_fit(tmp_path: Path) -> None:
     ended = subprocess.run(["java", *shlex.split(options), "-version"], capture_output=True, text=True, check=True)
     assert ended.stdout == ""
     assert all(line.startswith("OpenJDK") or "version" in line for line in ended.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [("2g", [1024, 512]), ("1500m", [750, 375]), ("1500", [750, 375]), ("512MB", [256, 128]), ("a lot", [])],
+)
+def test_java_begins_with_room_for_what_a_driver_makes(memory: str, expected: list[int], tmp_path: Path) -> None:
+    """A collection stops a batch: Java has a quarter of the driver's memory for new objects, from the start."""
+    key = "spark.driver.extraJavaOptions"
+    options = session_settings(master="local[2]", jars=tmp_path, settings={"spark.driver.memory": memory})[key]
+    flags = [*shlex.split(options), *([f"-Xmx{2 * expected[0]}m"] if expected else []), "-XX:+PrintFlagsFinal"]
+    ended = subprocess.run(["java", *flags, "-version"], capture_output=True, text=True, check=True)
+    found = dict(re.findall(r"(InitialHeapSize|NewSize)\s+= (\d+)", ended.stdout))
+    assert "warning" not in ended.stderr.lower()
+    if expected:
+        assert [int(found[name]) / 2**20 for name in ("InitialHeapSize", "NewSize")] == pytest.approx(
+            expected, rel=0.05
+        )
+    else:
+        assert "-Xms" not in options
 
 
 @pytest.mark.slow
