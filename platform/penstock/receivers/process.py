@@ -155,7 +155,7 @@ class Running:
         self._buffer.close()
         writing.join(_FLUSH)
         if reason == "stopped" and not writing.is_alive():
-            with suppress(*_MENDS):  # nobody waits for it, and the next start would do it
+            with suppress(PenstockError, OSError):  # nobody waits for it, and the next start would do it
                 self._writer.seal()
         self._send({"event": "ended", "reason": reason, "error": error or None})
 

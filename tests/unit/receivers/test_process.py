@@ -14,7 +14,7 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 from pushing import Counting, until
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import BlocksGone
+from penstock.errors import BlocksGone, CheckpointError, StorageDenied, StorageUnavailable
 from penstock.receivers.block_log import BEGINNING, BlockChain, BlockLog
 from penstock.receivers.blocks import Place
 from penstock.receivers.process import ReceiverOrder, Running, read_order, write_order
@@ -81,13 +81,14 @@ def test_the_newest_block_of_a_receiver_that_has_stopped_is_missed(tmp_path: Pat
 
 
 @pytest.mark.fault("F25")
-def test_a_receiver_stops_though_its_store_is_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [StorageUnavailable, StorageDenied])
+def test_a_receiver_stops_though_its_store_is_away(error: type[CheckpointError], tmp_path: Path) -> None:
     """Decision 225: the next start ends the epoch then, as after a crash."""
     running = InThisProcess(order_at(tmp_path / "job"))
     thread = running.on_thread()
     until(lambda: {"event": "stored", "rows": 3} in running.events)
     inner = running._writer.log.store
-    lasting = Plan(Fault.BEFORE, at=1, lasting=Lasting.FROM_THEN_ON)
+    lasting = Plan(Fault.BEFORE, at=1, lasting=Lasting.FROM_THEN_ON, error=lambda path: error("away", where=path))
     running._writer.log = BlockLog(FaultyStore(inner, lasting), "s-0")
     running.command({"stop": True})
     thread.join(30)
