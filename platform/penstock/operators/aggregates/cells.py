@@ -96,7 +96,10 @@ class Cell(ABC):
 
     @abstractmethod
     def merge(self, partials: Partials, ids: Ints, groups: int) -> Partials:
-        """Merge partials into one a group; `ids` is the group of each partial (int64, from 0)."""
+        """Merge partials into one a group; `ids` is the group of each partial (int64, from 0).
+
+        One that is alone in its group gives the same results as before: who has nothing to merge need not call this.
+        """
 
     def read(self, rows: Rows) -> pa.Array:
         """Return the input."""
@@ -248,7 +251,7 @@ class Moments(Cell):
     Partials are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
     variances" (1979), for any number of partials at once. Rows are reduced in two passes.
     Sums of squares are never subtracted from each other, so nothing cancels.
-    Infinities and NaN make the squared distances NaN, as in Spark.
+    Infinities, NaN, and values too far from each other for a mean make the squared distances NaN, as in Spark.
     """
 
     __slots__ = ()
@@ -277,6 +280,7 @@ class Moments(Cell):
         with np.errstate(invalid="ignore", over="ignore"):
             weighted = (means - anchor[ids]) * counts
             mean = anchor + _add_doubles_at(ids, groups, weighted) / np.maximum(total, 1)
+            mean[np.isinf(mean)] = np.nan  # as it would be once merged again, and as Spark has it
             spread = counts * (means - mean[ids]) ** 2
             if squares is not None:
                 spread += squares

@@ -57,6 +57,15 @@ def built(aggregates: dict[str, Aggregate], kind: pa.DataType) -> AggregatePlan:
     return AggregatePlan.build(aggregates, {n: None if a.expression is None else kind for n, a in aggregates.items()})
 
 
+def given_rows(rows: list[dict], kind: pa.DataType, lo: int, hi: int) -> Rows:
+    """Return some of the rows, in an order of arrival that repeats none of its parts alone."""
+    return Rows(
+        inputs={"_in0": pa.array([row["v"] for row in rows[lo:hi]], kind)},
+        times=np.array([row["t"] for row in rows[lo:hi]], np.int64),
+        order=tuple(np.array([n // w % m for n in range(lo, hi)]) for w, m in ((27, 99), (9, 3), (3, 3), (1, 3))),
+    )
+
+
 def engine(plan: AggregatePlan, kind: pa.DataType, rows: list[dict], bounds: list[int]) -> dict[int, dict]:
     """Reduce each part between bounds, merge the parts' partials, and return the results by group."""
     names = [field.name for field in plan.fields]
@@ -65,12 +74,7 @@ def engine(plan: AggregatePlan, kind: pa.DataType, rows: list[dict], bounds: lis
         if lo == hi:
             continue
         known, ids = np.unique([row["g"] for row in rows[lo:hi]], return_inverse=True)
-        given = Rows(
-            inputs={"_in0": pa.array([row["v"] for row in rows[lo:hi]], kind)},
-            times=np.array([row["t"] for row in rows[lo:hi]], np.int64),
-            order=tuple(np.array([n // w % m for n in range(lo, hi)]) for w, m in ((27, 99), (9, 3), (3, 3), (1, 3))),
-        )
-        partials = plan.reduce(given, ids.astype(np.int64), len(known))
+        partials = plan.reduce(given_rows(rows, kind, lo, hi), ids.astype(np.int64), len(known))
         parts.append(pa.table(plan.arrays_of(partials), names=names))
         groups.extend(known.tolist())
     table = pa.concat_tables(parts)
@@ -102,6 +106,25 @@ def test_any_cut_of_the_rows_gives_what_plain_python_gives(kind, data):
     for group, results in expected.items():
         wrong = {n: (actual[group][n], r) for n, r in results.items() if not r.matches(actual[group][n])}
         assert not wrong
+
+
+EXTREME = [np.finfo(np.float64).max, np.finfo(np.float64).min, *ODD]
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_a_partial_that_is_alone_is_merged_to_itself(kind, data):
+    """3.3: results do not depend on how often partials are merged, also where doubles overflow."""
+    values = st.sampled_from(EXTREME) if pa.types.is_floating(kind) else VALUES[kind]
+    row = st.fixed_dictionaries({"g": st.integers(0, 2), "v": st.none() | values, "t": st.integers(0, 3)})
+    rows = data.draw(st.lists(row, min_size=1, max_size=8))
+    known, ids = np.unique([row["g"] for row in rows], return_inverse=True)
+    plan = built(asked(kind), kind)
+    partials = plan.reduce(given_rows(rows, kind, 0, len(rows)), ids.astype(np.int64), len(known))
+    again = plan.merge(partials, np.arange(len(known)), len(known))
+    for name, before, after in zip(partials, plan.arrays_of(partials), plan.arrays_of(again), strict=True):
+        assert repr(after.to_pylist()) == repr(before.to_pylist()), name
 
 
 def summed(values: list[int], kind: pa.DataType = None) -> int:
