@@ -61,7 +61,8 @@ class PhysicalPlans:
     def collect(self, frame: DataFrame) -> list[tuple[str, bytes]]:
         """Run a frame and return port and payload of each of its rows.
 
-        It is re-run whole where Spark gives up because an executor has died, and nothing of the first run is kept.
+        It is re-run whole where Spark gives up because an executor has died. Of the first run only partitions of the
+        job's caches are read again, each of them whole.
         """
         for _ in range(_AGAIN):
             try:
