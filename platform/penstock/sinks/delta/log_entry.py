@@ -101,17 +101,21 @@ def _info(operation: str, parameters: Mapping[str, str], *, read: int, now: int)
 def lacks_files(entry: bytes) -> bool:
     """Return whether an entry of ours has other numbers of files than it says in its first line.
 
-    Its last lines are missing then, though each line is whole. Entries of others, and of former versions, tell nothing.
+    Its last lines are missing then, though each line is whole, or the first is damaged. Entries of others, and of
+    former versions, tell nothing.
     """
     first, *others = entry.splitlines() or [b""]
     if f'"engineInfo": "{_ENGINE}"'.encode() not in first:
         return False
-    info: Mapping[str, Any] = json.loads(first)["commitInfo"]
-    said = info.get("operationMetrics") or {}
-    return any(
-        said.get(names.get(info["operation"])) not in (None, str(sum(_is(kind, line) for line in others)))
-        for kind, names in _METRICS.items()
-    )
+    try:
+        info: Mapping[str, Any] = json.loads(first)["commitInfo"]
+        operation, said = info["operation"], info.get("operationMetrics") or {}
+        return any(
+            said.get(names.get(operation)) not in (None, str(sum(_is(kind, line) for line in others)))
+            for kind, names in _METRICS.items()
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):  # readers of the table pass over its damage
+        return True
 
 
 def _is(kind: str, line: bytes) -> bool:

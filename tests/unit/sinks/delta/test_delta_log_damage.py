@@ -193,3 +193,26 @@ def test_an_entry_of_ours_that_lost_its_last_lines_is_named(commit: Callable[[Up
     entry.write_bytes(b"".join(lines))
     assert load(table.path) is not None
     assert table.shown() == shown
+
+
+@pytest.mark.parametrize("commit", [appended, merged], ids=lambda commit: commit.__name__)
+def test_a_flipped_byte_in_the_first_line_of_our_entry_is_named_or_harmless(
+    commit: Callable[[Upserts], None], tmp_path: Path
+) -> None:
+    """9.6: readers of a table look at no commitInfo, so only the comparison of files meets the damage."""
+    table = Upserts(tmp_path).made()
+    table.publisher().publish(table.batch(0, (1, "a", 1), (2, "a", 2)))
+    commit(table)
+    shown, newest = table.shown(), DeltaTable(str(table.path)).version()
+    entry = table.path / "_delta_log" / entry_name(newest)
+    whole = entry.read_bytes()
+    first, refusals = whole.index(b"\n"), []
+    for at in range(first):
+        entry.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            assert load(table.path) is not None
+            assert table.shown() == shown
+        except SinkRefused as why:
+            refusals.append(str(why))
+    assert len(refusals) > first // 4
+    assert all(f"{entry.name} of the table's log is torn or empty" in refusal for refusal in refusals)
