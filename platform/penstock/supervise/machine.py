@@ -210,7 +210,8 @@ def _healthy(stream: Stream, driver: DriverSlot, beat: Beat, settings: Settings,
 def not_launched(stream: Stream, why: Exit, settings: Settings, now: int) -> Stream:
     """Return the stream whose driver could not be started, and for what reason."""
     assert stream.driver is not None
-    return _after(stream, stream.driver, Seen(life=Life.GONE, exit=why), settings, now)
+    holder = stream.driver if stream.launches > 1 else _NOBODY  # one before it may have had the log
+    return _after(stream, stream.driver, Seen(life=Life.GONE, exit=why, holder=holder), settings, now)
 
 
 def _after(stream: Stream, driver: DriverSlot, seen: Seen, settings: Settings, now: int) -> Stream:
@@ -232,7 +233,7 @@ def _after(stream: Stream, driver: DriverSlot, seen: Seen, settings: Settings, n
     if ended.storage:
         until = now + _delay(settings, stream.streak)
         return _phase(stream, Phase.PAUSED, f"the driver {ended}", now, until=until, streak=stream.streak + 1)
-    return _failed(stream, ended, settings, now)
+    return _failed(stream, ended, seen.holder, settings, now)
 
 
 def _attached(stream: Stream, holder: DriverSlot, now: int) -> Stream:
@@ -243,7 +244,7 @@ def _attached(stream: Stream, holder: DriverSlot, now: int) -> Stream:
     return _phase(stream, Phase.RUNNING, _HELD, now, driver=holder.model_copy(update={"at": now}), until=None)
 
 
-def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream:
+def _failed(stream: Stream, ended: Exit, holder: DriverSlot, settings: Settings, now: int) -> Stream:
     """Return the stream after a failure: a pause, an older version of the code, or the end."""
     failures = (*(at for at in stream.failures if now - _HOUR < at <= now), now)
     hung = stream.reason if stream.phase is Phase.UNHEALTHY and ended == Exit() else None
@@ -254,7 +255,8 @@ def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream
         older = stream.stable
         # An older version would do without the options that the state refuses, and truncate sinks for it.
         as_asked = ended.unfit and stream.options != (stream.options and stream.options.of_older_code)
-        if older not in (None, stream.version) and not (ended.judged or as_asked):
+        dropped = _may_have_dropped(stream, holder)
+        if older not in (None, stream.version) and not (ended.judged or as_asked or dropped):
             why = f"version {stream.version}{_UNHEALTHY}, so {older} runs again: {reason}"
             options = None if stream.options is None else stream.options.of_older_code
             back = stream.having(version=older, rolled_back=stream.version, options=options, failures=(), streak=0)
@@ -272,9 +274,23 @@ def _failed(stream: Stream, ended: Exit, settings: Settings, now: int) -> Stream
                 "restore it with penstock restart --from batch=N"
             )
             reason = reason.removesuffix(".")  # of a remedy
+        elif older not in (None, stream.version) and dropped:
+            undo = (
+                f". Version {older} does not run again, because {', '.join(dropped)} may be dropped already: it would "
+                "read such a source from its beginning, and start such a step empty. Restore an earlier batch with "
+                "penstock restart --from batch=N"
+            )
+            reason = reason.removesuffix(".")
         return _phase(stream, Phase.FAILED, f"{spent}{reason}{undo}", now, until=None)
     until = now + _delay(settings, stream.streak)
     return _phase(stream, Phase.BACKOFF, reason, now, until=until, streak=stream.streak + 1)
+
+
+def _may_have_dropped(stream: Stream, holder: DriverSlot) -> tuple[str, ...]:
+    """Return what a start drops, if a driver of it has had the log, and so perhaps has committed without that."""
+    if stream.options is None or stream.entered is None or holder.generation < stream.entered:
+        return ()
+    return stream.options.drop
 
 
 # --- a driver to be started --------------------------------------------------------------------

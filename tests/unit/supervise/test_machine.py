@@ -7,7 +7,7 @@ from policy_samples import POLICY, SECOND, SETTINGS, holder
 
 from penstock.errors import EXIT_FENCED, EXIT_PERSON
 from penstock.supervise.commands import Command, CommandResult, Verb, fold
-from penstock.supervise.machine import Action, Beat, Exit, Life, Seen, Step, step
+from penstock.supervise.machine import Action, Beat, Exit, Life, Seen, Step, not_launched, step
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Stream, Wish
 
 HOUR = 3_600 * SECOND
@@ -261,6 +261,21 @@ def test_an_older_version_is_not_asked_for_what_only_the_new_one_can_do() -> Non
     plain = like(stream, options=StartOptions(partitions=16, drop=("old",)))
     assert at(plain, gone(code=EXIT_PERSON, error="PEN-JOB-005 x")).stream.options is None
     assert at(stream, gone(code=1, error="x")).stream.options == asked, "the same version, again"
+
+
+def test_an_older_version_does_not_begin_anew_what_a_start_has_dropped() -> None:
+    """1.2: it has the source again, and would read it from its beginning: each row of it twice in the tables."""
+    stream = like(RUNNING, stable="old", options=StartOptions(drop=("more",)), entered=5, launches=2)
+    ended = Exit(code=EXIT_PERSON, error="PEN-JOB-005 x.")
+    failed = at(stream, Seen(life=Life.GONE, exit=ended, holder=holder(generation=5))).stream
+    assert (failed.phase, failed.version, failed.rolled_back) == (Phase.FAILED, "new", None)
+    assert "PEN-JOB-005 x. Version old does not run again, because more may be dropped already" in (failed.reason or "")
+    assert not_launched(stream, ended, SETTINGS, T).phase is Phase.FAILED
+    for changes, had in (({}, 4), ({"options": None}, 5), ({"options": StartOptions(state={"a": "t"})}, 5)):
+        begun = like(stream, **changes)
+        back = at(begun, Seen(life=Life.GONE, exit=ended, holder=holder(generation=had))).stream
+        assert back.rolled_back == "new", "nothing can be dropped yet"
+    assert not_launched(like(stream, launches=1), ended, SETTINGS, T).rolled_back == "new"
 
 
 def test_a_gate_that_stopped_a_job_rolls_nothing_back() -> None:
