@@ -222,7 +222,7 @@ class PostgresPublisher(Publisher):
         if not self._keys:
             insert = SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {}")
             written = connection.execute(insert.format(self._table.sql(), listed, cast, stage, Identifier(_ORDER)))
-            self._refuse_kept_out(rows.num_rows - written.rowcount, rows.num_rows)
+            self._refuse_kept_out(rows.num_rows - _inserted(written), rows.num_rows)
             return
         keys = SQL(", ").join(map(Identifier, self._keys))
         newest = SQL("SELECT DISTINCT ON ({}) {} FROM (SELECT {}, {} FROM {}) AS s ORDER BY {}, {} DESC").format(
@@ -256,7 +256,7 @@ class PostgresPublisher(Publisher):
         change = SQL("UPDATE SET {}").format(sets) if others else SQL("NOTHING")
         listed, keys = (SQL(", ").join(map(Identifier, names)) for names in (columns, self._keys))
         insert = SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}")
-        written = self._connected().execute(insert.format(self._table.sql(), listed, newest, keys, change)).rowcount
+        written = _inserted(self._connected().execute(insert.format(self._table.sql(), listed, newest, keys, change)))
         if not shape.judges:  # nothing could keep rows out, and the count of those that are due costs a sort
             return
         due = self._count(SQL("SELECT count(*) FROM ({}) AS n").format(newest))
@@ -279,6 +279,11 @@ class PostgresPublisher(Publisher):
     def _takes_back(self, rows: pa.Table) -> bool:
         """Return whether rows delete others by their keys."""
         return bool(self._keys) and without_retracted(rows).num_rows < rows.num_rows
+
+
+def _inserted(done: psycopg.Cursor[Any]) -> int:
+    """Return how many rows an INSERT wrote; `rowcount` is of the rows that a rule of the table answers, if one does."""
+    return int(str(done.statusmessage).rpartition(" ")[2])
 
 
 def _same(keys: Sequence[str]) -> Composed:

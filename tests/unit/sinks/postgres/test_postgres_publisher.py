@@ -352,6 +352,21 @@ def test_a_table_that_keeps_rows_out_takes_no_batch(writing: Writing, by: str) -
     assert (writing.rows(), publisher.version(APP)) == ([(-7,), (-2,), (-1,), (0,), (1,), (5,)], 2)
 
 
+def test_rows_that_a_rule_answers_are_not_taken_for_rows_of_the_table(writing: Writing) -> None:
+    """9.5: psycopg counts the answer; as many rows as the batch has passed for the batch, and none was there."""
+    publisher, batch = writing.publisher(), writing.numbers(0, 1, 2)
+    writing.postgres.ask(f"CREATE RULE answers AS ON INSERT TO {writing.table} DO INSTEAD SELECT NEW.k")
+    with pytest.raises(SinkValueRefused, match="keeps 2 of 2 rows out"):
+        publisher.refuse_values(batch.files)
+    with pytest.raises(SinkRefused, match="keeps 2 of 2 rows out"):
+        publisher.publish(batch)
+    writing.postgres.ask(f"DROP RULE answers ON {writing.table}")
+    writing.postgres.ask(f"CREATE RULE answers AS ON INSERT TO {writing.table} DO ALSO SELECT generate_series(1, 3)")
+    publisher.refuse_values(batch.files)
+    publisher.publish(batch)
+    assert writing.rows() == [(1,), (2,)]
+
+
 @pytest.mark.parametrize("columns", [["k"], ["k", "v"]], ids=["keys alone", "with values"])
 def test_an_upsert_that_a_trigger_keeps_out_is_refused(postgres: Any, tmp_path: Path, columns: list[str]) -> None:
     """9.5: of keys that repeat in a batch, and rows that are there, as many count as the table is to have."""
