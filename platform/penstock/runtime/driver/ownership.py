@@ -21,6 +21,7 @@ from penstock.runtime.driver.stages import Hook
 __all__ = [
     "FAILED",
     "anybody_may",
+    "driver_left",
     "fencing",
     "hold_idle_log",
     "hold_log",
@@ -125,7 +126,7 @@ def is_of_last_driver(log: Log, takeover: Takeover, writer: object) -> bool:
     Of an imported checkpoint nobody is. Where the Takeover of the driver is deleted, nothing says that it was another.
     """
     newest: Entry | None = takeover
-    while isinstance(newest, Takeover) and newest.code_version.startswith(_COMMAND):
+    while isinstance(newest, Takeover) and _is_of_command(newest):
         before, newest = newest.placed.takeover, None
         if before is None:
             return False
@@ -134,12 +135,35 @@ def is_of_last_driver(log: Log, takeover: Takeover, writer: object) -> bool:
     return not isinstance(newest, Takeover) or newest.writer == writer
 
 
+def driver_left(log: Log, view: View) -> Release | None:
+    """Return the Release of the last driver, also where commands own the log or were killed as they did.
+
+    None where that driver has not left, or where entries at the end cannot be read: one may be its Takeover.
+    """
+    return None if view.last is None or view.damaged else _release_at(log, view.last)
+
+
+def _release_at(log: Log, entry: Entry) -> Release | None:
+    with suppress(CheckpointError):
+        while not isinstance(entry, Release):
+            takeover = entry if isinstance(entry, Takeover) else log.read(entry.placed.takeover or 0)
+            if not isinstance(takeover, Takeover) or not _is_of_command(takeover):
+                return None
+            entry = log.read(takeover.placed.slot - 1)
+        return entry
+    return None
+
+
 def _left_before(owned: OwnedLog) -> str | None:
-    """Return why the owner before has left the log, None where it died, or its last entry cannot be read."""
+    """Return why the driver before has left the log, None where it died, or its last entry cannot be read."""
     before = None
     with suppress(CheckpointError):
-        before = owned.log.read(owned.takeover_slot - 1)
-    return before.reason if isinstance(before, Release) else None
+        before = _release_at(owned.log, owned.log.read(owned.takeover_slot - 1))
+    return None if before is None else before.reason
+
+
+def _is_of_command(takeover: Takeover) -> bool:
+    return takeover.code_version.startswith(_COMMAND)
 
 
 def anybody_may(_: View) -> None:

@@ -19,7 +19,7 @@ from penstock.config.settings import Settings
 from penstock.errors import EXIT_RETRY, CheckpointCorrupt, PenstockError, StateMissing
 from penstock.quality.held.decision_records import HeldRecords
 from penstock.quality.held.release import undone_by_restore, waiting
-from penstock.runtime.driver.ownership import FAILED, is_of_last_driver
+from penstock.runtime.driver.ownership import FAILED, driver_left, is_of_last_driver
 from penstock.runtime.inspect.watermark_report import StepMark, watermark_report
 from penstock.runtime.process.heartbeat import StatusRecords, batches_in, former_checkpoint
 from penstock.runtime.process.job_load import LoadReport, load_report
@@ -291,7 +291,7 @@ def read_status(settings: Settings, job: str, clock: Clock, *, recovered: Recove
         job=job,
         state=JobState.NEEDS_PERSON
         if problem is not None
-        else _state(view, record, age, settings.run.takeover_after.seconds),
+        else _state(view, driver_left(log, view), record, age, settings.run.takeover_after.seconds),
         holder=view.holder,
         epoch=view.epoch,
         last=BatchReport.of(recovered.kept[-1]) if recovered.kept else None,
@@ -362,15 +362,15 @@ def all_checkpoints(settings: Settings, job: str) -> tuple[list[KeptCheckpoint],
     return [points[batch] for batch in sorted(points)], recovered
 
 
-def _state(view: View, record: Mapping[str, Any], age: float | None, patience: float) -> JobState:
+def _state(view: View, left: Release | None, record: Mapping[str, Any], age: float | None, patience: float) -> JobState:
     if view.tail < 0:
         return JobState.NEW
     if isinstance(view.last, Moved | Arrival):
         return JobState.MOVED if isinstance(view.last, Moved) else JobState.ARRIVING
     # What a driver that is told to stop gives up ends with an error too, and is no failure of the job.
     stopped = record.get("state") == "stopped"
-    if isinstance(view.last, Release) and view.released and (view.last.reason != FAILED or stopped):
-        return JobState.FINISHED if view.last.reason == "finished" else JobState.STOPPED
+    if left is not None and (left.reason != FAILED or stopped):
+        return JobState.FINISHED if left.reason == "finished" else JobState.STOPPED
     if record.get("state") == "failed":
         return JobState.FAILED if record.get("exit_code") == EXIT_RETRY else JobState.NEEDS_PERSON
     name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None

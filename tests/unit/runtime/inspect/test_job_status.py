@@ -204,6 +204,33 @@ def test_a_job_is_as_its_driver_left_it_whatever_commands_have_put_down_since(pl
     assert (after.state, after.error, after.left) == (state, said, {"orders": 7})
 
 
+@pytest.mark.parametrize("kills", [1, 2])
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [("finished", JobState.FINISHED), ("stopped", JobState.STOPPED), ("failed", JobState.NEEDS_PERSON),
+     (None, JobState.DIED)],
+)  # fmt: skip
+def test_commands_that_were_killed_change_nothing_about_how_a_driver_left(place, reason, state, kills, *, saved):
+    """SEMANTICS 10.2, F09: a save that died with the log is no driver that died, and the next one knows that too."""
+    gone = f"{socket.gethostname()}:{os.getpid()}:1"
+    place.begin(gone)
+    place.batch(0)
+    place.says(state=reason or "running", exit_code=78)
+    if reason is not None:
+        place.leave(reason)
+    for number in range(kills):
+        place.begin(gone, writer=f"killed{number}", code_version="penstock save")
+        if saved:
+            pinned = commit(0, place=LogPlace(slot=2, takeover=0))
+            place.owned.append(
+                Save(epoch=place.owned.epoch, writer=place.owned.writer, name=f"n{number}", commit=pinned)
+            )
+    assert place.status().state is state
+    save_at_rest(place.log, "monday", Identity(holder=holder_name(), code_version="penstock save"), anybody_may)
+    assert place.status().state is (state if reason is not None else JobState.STOPPED)
+
+
 def test_an_imported_job_has_no_record_of_the_driver_of_a_former_checkpoint(place):
     """10.2: a job of its name ended in this root before, and its error and the rows that it left are none of this."""
     place.begin()
