@@ -84,22 +84,30 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
     from rich.text import Text
 
     from penstock.supervise.control import newest_stream, stream_jobs
+    from penstock.supervise.ended import driver_end
 
     with outcome(debug=debug):
         here = project_at(project)
         errors: list[PenstockError] = []
         newest = {job: newest_stream(here, job, errors) for job in stream_jobs(here)}
+        ends = {job: driver_end(here, job, stream) for job, stream in newest.items()}
         if json:
-            write_json([{**_facts(job, s), "rolled_back_for": _rollback(here, job, s)} for job, s in newest.items()])
+            write_json([
+                {**_facts(job, stream), "rolled_back_for": _rollback(here, job, stream),
+                 "driver_end": None if (end := ends[job]) is None else end.name.lower()}
+                for job, stream in newest.items()
+            ])  # fmt: skip
         else:
             table = Table(box=None, pad_edge=False)
             for head in ("job", "state", "since", "generation", "restarts", "reason"):
                 table.add_column(head, overflow="fold")
             for job, stream in newest.items():
-                since = shown_moment(stream.since) if stream.since else ""
+                end = ends[job]
+                since = shown_moment(stream.since) if stream.since and end is None else ""
+                state = stream.phase.value if end is None else end.value
                 counts = (str(stream.generation), str(stream.restarts))
                 reason = stream.reason or _rollback(here, job, stream) or ""
-                table.add_row(*(Text(x) for x in (job, stream.phase.value, since, *counts, reason)))
+                table.add_row(*(Text(x) for x in (job, state, since, *counts, reason)))
             show(table)
         if errors:  # the command ends as the trouble of a job does, once all that can be shown is shown
             raise errors[0]

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.rates.limits import Limits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.runtime.inspect.open_windows import StepWaits
+from penstock.supervise.ended import is_outdated
 from penstock.supervise.stream import Phase, Stream, why_rolled_back
 from penstock.ui.commits import SinkEnd, SourceEnd, sinks_of, sources_of
 from penstock.ui.flow import Flow, flow_of
@@ -85,9 +86,6 @@ _STATE_TONES = {
     JobState.FAILED: Tone.BAD,
     JobState.NEEDS_PERSON: Tone.BAD,
 }
-_AT_WORK = (Phase.RUNNING, Phase.DRAINING)
-_NO_END = (JobState.RUNNING, JobState.NEW, JobState.GONE)
-"""What tells of no driver that has ended."""
 _LIMITS = {
     "rows": "rows a batch",
     "bytes": "bytes a batch",
@@ -274,8 +272,7 @@ def view_of(reading: Reading) -> JobView:
     rate = status.record.get("rows_per_second")
     # Beside a stream that somebody ended, or that finished, a driver that runs was started by hand.
     by_hand = runs and stream.is_over and not status.record.get("generation")
-    # Without a supervisor nobody writes down that the driver has ended.
-    outdated = not reading.supervised and stream.phase in _AT_WORK and status.state not in _NO_END
+    outdated = is_outdated(stream, status.state, supervised=reading.supervised)
     of_stream = reading.asked and not outdated and not (by_hand and stream.phase is not Phase.FAILED)
     return JobView(
         reading=reading,
