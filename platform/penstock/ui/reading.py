@@ -134,8 +134,9 @@ def read_restart(project: Project, job: str) -> RestartFacts:
     kept, recovered = known
     rulings = HeldRecords(control_store(settings.root, make=False), job)
     released = rulings.released_of(checkpoint.batch for checkpoint in recovered.kept if checkpoint.held)
-    steps = () if recovered.commit is None else tuple(sorted(recovered.commit.state))
-    return replace(facts, recovered=recovered, kept=kept, released=released, steps=steps)
+    commit = recovered.commit
+    steps, sources = ((), ()) if commit is None else (tuple(sorted(commit.state)), tuple(sorted(commit.sources)))
+    return replace(facts, recovered=recovered, kept=kept, released=released, steps=steps, sources=sources)
 
 
 def read_held(project: Project, job: str, batch: int) -> HeldFacts | None:

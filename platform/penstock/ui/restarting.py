@@ -32,8 +32,8 @@ _OFFERED = 1_000
 class RestartFacts:
     """The facts of a job for its restart; `recovered` is None without a checkpoint.
 
-    `kept` and `recovered.kept` go together, `released` are held batches that a person has released, `steps` those with
-    state, `tables` the names that [tables] of the job's configuration has.
+    `kept` and `recovered.kept` go together, and `released` are held batches that a person has released. `steps` are
+    those with state, `sources` those with a position, `tables` the names in [tables] of the job's configuration.
     """
 
     job: str
@@ -42,6 +42,7 @@ class RestartFacts:
     kept: Sequence[KeptCheckpoint] = ()
     released: Collection[int] = ()
     steps: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
 
 

@@ -16,7 +16,7 @@ from starlette.datastructures import QueryParams
 from typer.testing import CliRunner
 from ui_site import Site, read
 
-from penstock.checkpoint.log.entries import ManifestRef, Release, Restore, Save, StagedFile
+from penstock.checkpoint.log.entries import ManifestRef, Release, Restore, Save, SourceProgress, StagedFile
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.local import LocalStore
@@ -26,13 +26,14 @@ from penstock.ui.restarting import Wanted
 
 FILE = StagedFile(path="a", size=2_048, rows=5, checksum="x", stats={})
 STATE = {"minutely": {"0": ManifestRef(path="m", size=1, checksum="x")}}
+SOURCES = {"orders": SourceProgress(position={"rows": 7}, partitions={}, ended=False)}
 
 
 @pytest.fixture
 def site(tmp_path):
     """Six batches; each has read 1,234 rows and put five into a table."""
     filled = Site(make_project(tmp_path / "project", rows=10))
-    filled.batches(6, staged={"totals": [FILE]}, state=STATE)
+    filled.batches(6, staged={"totals": [FILE]}, state=STATE, sources=SOURCES)
     manifest = filled.root / "checkpoints" / "orders" / "state" / "minutely" / "0" / "m"
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes(b"m")
@@ -52,6 +53,13 @@ def test_the_form_has_the_fields_of_the_dag(site):
     page = site.get("/jobs/orders/restart", mounted="/penstock").text
     fields = {attrs.get("name") for tag, attrs in read(page).tags if tag in ("input", "select")} - {None}
     assert fields == {"start", "truncate", "partitions", "state", "drop", "rows", "bytes", "files", "note"}
+
+
+def test_steps_and_sources_of_the_checkpoint_can_be_dropped(site):
+    """10.1: the job's code may no longer have them; `--drop` takes the names of both."""
+    page = read(site.get("/jobs/orders/restart?drop=orders").text)
+    offered = {attrs["value"]: "checked" in attrs for tag, attrs in page.tags if attrs.get("name") == "drop"}
+    assert offered == {"minutely": False, "orders": True}
 
 
 def test_what_comes_again_is_counted(site):
