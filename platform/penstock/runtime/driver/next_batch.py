@@ -116,9 +116,11 @@ def next_batch(
     going = [name for name in ranges if name not in ended and not _has_ended(commit, name)]
     timed = None if target is not None or not going else commit
     by_time = timed is not None and _due_by_time(graph, timed, tick.time, trigger, zero, since)
-    # A source has ended and no Commit says so yet: that is due as well.
-    due = _due(graph, commit, tick.time, since, ranges, waits=bool(ahead)) or any(
-        not _has_ended(commit, name) for name in ended
+    # A source has ended, or is dropped, and no Commit says so yet: that is due as well.
+    due = (
+        _due(graph, commit, tick.time, since, ranges, waits=bool(ahead))
+        or any(not _has_ended(commit, name) for name in ended)
+        or (commit is not None and not commit.sources.keys() <= ranges.keys())
     )
     if not (fresh or by_time or due):
         if admitted.paused and target is not None and any(w.rows for b in within.values() for w in b.values()):

@@ -114,23 +114,38 @@ def test_a_restore_that_drops_a_source_drops_it_for_good(tmp_path: Path) -> None
         assert plain(h.batch({"orders": []})["out"]) == [("a", 3.0, 1), ("a", 5.0, 1)]
 
 
+def windowed(*names: str) -> Job:
+    """Return a job that counts the rows of sources in windows of 10 seconds."""
+    made = Job("windowed", partitions=1)
+    sources = [made.source(name, MemorySource(ORDERS), event_time="t", max_out_of_order=ZERO) for name in names]
+    rows = sources[0] if len(sources) == 1 else sources[0].union(sources[1])
+    window = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
+    window.aggregate(n=agg.count()).write("out", MemorySink())
+    return made
+
+
 def test_a_watermark_that_a_dropped_source_held_back_goes_on(tmp_path: Path) -> None:
     """2.1: the watermark of a step is that of the sources it has, and never goes back."""
-
-    def job(*names: str) -> Job:
-        made = Job("windowed", partitions=1)
-        sources = [made.source(name, MemorySource(ORDERS), event_time="t", max_out_of_order=ZERO) for name in names]
-        rows = sources[0] if len(sources) == 1 else sources[0].union(sources[1])
-        window = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
-        window.aggregate(n=agg.count()).write("out", MemorySink())
-        return made
-
-    with Harness(job("orders", "more"), tmp_path) as h:
+    with Harness(windowed("orders", "more"), tmp_path) as h:
         assert h.batch({"orders": [order("a", 1), order("a", 25)], "more": [order("a", 2)]})["out"] == []
         h.settings = DriverSettings(drop=("more",))
-        h.restart(job("orders"))
+        h.restart(windowed("orders"))
         shown = h.batch({"orders": [order("a", 31)]})["out"]
         assert [(row["window_start"].second, row["n"]) for row in shown] == [(0, 2), (20, 1)]
+
+
+def test_what_waited_for_a_dropped_source_alone_comes_without_another_row(tmp_path: Path) -> None:
+    """2.1: the sources that are left may have ended, or be silent, and their windows stayed open for good."""
+    with Harness(windowed("orders", "more"), tmp_path) as h:
+        assert h.batch({"orders": [order("a", 1), order("a", 25)], "more": [order("a", 2)]})["out"] == []
+        h.settings = DriverSettings(drop=("more",), stop_at_end=True)
+        h.restart(windowed("orders"))
+        assert [(row["window_start"].second, row["n"]) for row in h.run()["out"]] == [(0, 2)]
+        assert {*h.commit().sources} == {"orders"}
+        batch = h.commit().batch
+        h.restart(windowed("orders"))
+        h.run()
+        assert h.commit().batch == batch, "once"
 
 
 def test_a_source_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
