@@ -20,7 +20,7 @@ from penstock.runtime.driver.superseded import superseded_before
 from penstock.runtime.driver.table_versions import tables_of
 from penstock.runtime.driver.watermarks import behind_by, progressed, step_watermark
 
-__all__ = ["CommitDraft", "decide"]
+__all__ = ["CommitDraft", "decide", "watermarks_after"]
 
 Files = dict[str, list[StagedFile]]
 
@@ -66,7 +66,7 @@ def decide(
         "verdicts": verdicts,
         "sources": sources,
         "watermarks_in": {step: marks.close for step, marks in offsets.watermarks.items() if step in steps},
-        "watermarks_out": _watermarks(engine, sources, before, drained=DRAIN in offsets.settings),
+        "watermarks_out": watermarks_after(engine, sources, before, drained=DRAIN in offsets.settings),
         "due": outcome.due,
         "due_time": outcome.due_time,
         "accounting": outcome.accounting,
@@ -141,19 +141,23 @@ def _since(offsets: Offsets) -> int | None:
     return None if since is None else int(str(since))
 
 
-def _watermarks(
+def watermarks_after(
     engine: Engine, sources: Mapping[str, SourceProgress], before: Commit | None, *, drained: bool
 ) -> dict[str, int | None]:
-    marks = {}
-    for node in engine.graph.sources:
-        marks[node.name] = watermark_of(node, sources[node.name], drained=drained)
-    return {
-        step.name: step_watermark(
-            before.watermarks_out.get(step.name) if before is not None else None,
-            [behind_by(marks[s.name], engine.graph.lag_above(step)) for s in engine.graph.sources_of(step)],
-        )
-        for step in (*engine.graph.steps, *engine.graph.functions)
+    """Return the watermark of each step after these positions; one with a source that has none stays as it was."""
+    marks = {
+        node.name: watermark_of(node, sources[node.name], drained=drained)
+        for node in engine.graph.sources
+        if node.name in sources
     }
+    known = before.watermarks_out if before is not None else {}
+    after: dict[str, int | None] = {}
+    for step in (*engine.graph.steps, *engine.graph.functions):
+        read = [source.name for source in engine.graph.sources_of(step)]
+        lag, mark = engine.graph.lag_above(step), known.get(step.name)
+        reads_all = marks.keys() >= {*read}
+        after[step.name] = step_watermark(mark, [behind_by(marks[name], lag) for name in read]) if reads_all else mark
+    return after
 
 
 Units = dict[tuple[str, int | None], Disposition]

@@ -14,6 +14,7 @@ from penstock.checkpoint.log.entries import Commit, ManifestRef, Place, SourcePr
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import CannotRestore, PartitionsChanged
 from penstock.graph.graph import JobGraph
+from penstock.runtime.driver.commit import watermarks_after
 from penstock.runtime.driver.engine import Engine, StepRewrite
 from penstock.runtime.driver.settings import DriverSettings
 from penstock.runtime.restore.target import RestorePoint
@@ -110,8 +111,12 @@ def restored(
     # Written by who restores: under its Takeover the partitions are those, and no other Commit of the batch is it.
     place = Place(slot=takeover.placed.slot, takeover=takeover.placed.slot)
     who = {"epoch": takeover.epoch, "writer": takeover.writer, "place": place}
-    changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}, "sources": plan.sources(commit)}
-    return Restored(commit.model_copy(update={**changed, **who}), partitions)
+    sources = plan.sources(commit)
+    # Windows may have waited for a dropped source alone; they are due once the Commit has the watermark without it.
+    after = watermarks_after(engine, sources, commit, drained=False) if len(sources) < len(commit.sources) else {}
+    marks = {step: after.get(step, mark) for step, mark in commit.watermarks_out.items()}
+    changed = {"state": state, "due": due, "due_time": due_time, "snapshots": {}, "sources": sources}
+    return Restored(commit.model_copy(update={**changed, **who, "watermarks_out": marks}), partitions)
 
 
 def _rewrites(point: RestorePoint, commit: Commit, graph: JobGraph, kept: Mapping[str, int]) -> Iterator[StepRewrite]:

@@ -134,11 +134,15 @@ def test_a_watermark_that_a_dropped_source_held_back_goes_on(tmp_path: Path) -> 
         assert [(row["window_start"].second, row["n"]) for row in shown] == [(0, 2), (20, 1)]
 
 
-def test_what_waited_for_a_dropped_source_alone_comes_without_another_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restores", [False, True])
+def test_what_waited_for_a_dropped_source_alone_comes_without_another_row(tmp_path: Path, *, restores: bool) -> None:
     """2.1: the sources that are left may have ended, or be silent, and their windows stayed open for good."""
     with Harness(windowed("orders", "more"), tmp_path) as h:
         assert h.batch({"orders": [order("a", 1), order("a", 25)], "more": [order("a", 2)]})["out"] == []
         h.settings = DriverSettings(drop=("more",), stop_at_end=True)
+        if restores:
+            h.restore(batch=0, job=windowed("orders"))
+            h.settings = DriverSettings(stop_at_end=True)
         h.restart(windowed("orders"))
         assert [(row["window_start"].second, row["n"]) for row in h.run()["out"]] == [(0, 2)]
         assert {*h.commit().sources} == {"orders"}
