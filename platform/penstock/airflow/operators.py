@@ -37,7 +37,7 @@ class StartStream(RunsPenstock, StreamOperator):
     `start` is as in `penstock start --from`; `restart` ends a running stream first. `rows`, `bytes` and `files` are the
     maximum per batch for each source; bytes may be a size such as 64 MiB. `partitions`, `state`, `truncate_sinks` and
     `drop` are the options of `penstock start`.
-    `state` maps steps to tables, or is a text with STEP=TABLE; `drop` is a list or a text with steps.
+    `state` maps steps to tables, or is a text with STEP=TABLE; `drop` is a list or a text with steps and sources.
     A restart that would end a driver is checked first, by `penstock restart --check` under the interpreter `python`.
     The task is idempotent: a retry finds the stream of the first try, and restarts it only if it has failed.
     """
