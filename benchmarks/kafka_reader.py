@@ -80,7 +80,7 @@ def run_p13(spark: SparkSession, *, quick: bool) -> list[Claim]:
 
     works = ((1_000, 25, 10, 2), (100_000, 6, 3, 1)) if quick else ((1_000, 90, 30, 3), (1_000_000, 7, 3, 2))
     with report("P13 Kafka into Delta") as results, scratch() as root:
-        server = KafkaServer(root.resolve() / "kafka")
+        server = KafkaServer.as_shipped(root.resolve() / "kafka")
         server.start()
         try:
             for rows, batches, warm, rounds in works:

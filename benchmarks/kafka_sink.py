@@ -29,7 +29,7 @@ def run_kafka_sink(spark: SparkSession, *, quick: bool) -> list[Claim]:
     from tools.kafka_server import KafkaServer
 
     with report("kafka-sink") as results, scratch() as root:
-        server = KafkaServer(root.resolve() / "kafka")
+        server = KafkaServer.as_shipped(root.resolve() / "kafka")
         server.start()
         try:
             for rows in (1_000, 100_000):

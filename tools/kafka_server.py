@@ -41,6 +41,18 @@ log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
+_SHIPPED_JAVA = (
+    "-server",
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""What Kafka's own start script gives Java."""
+_BRISK = {"log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200, "file.delete.delay.ms": 0}
+"""Retention and compaction are looked after at once, not every five minutes."""
 _PATIENCE = 60.0
 _SET = AlterConfigOpType.SET
 _SILENT = logging.getLogger("tools.kafka_server")
@@ -91,10 +103,7 @@ class KafkaServer:
             **dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), 1),
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
-            # Retention and compaction are looked after at once, not every five minutes.
-            "log.retention.check.interval.ms": 200,
-            "log.cleaner.backoff.ms": 200,
-            "file.delete.delay.ms": 0,
+            **_BRISK,
         }
         if users is not None or tls is not None:
             protocol = f"{'' if users is None else 'SASL_'}{'PLAINTEXT' if tls is None else 'SSL'}"
@@ -115,6 +124,14 @@ class KafkaServer:
                 }
         self._settings |= settings or {}
         self.process: subprocess.Popen[bytes]
+
+    @classmethod
+    def as_shipped(cls, folder: Path) -> KafkaServer:
+        """Return one that is compiled, collected and cleaned as Kafka comes, for measurements beside it."""
+        server = cls(folder, java=_SHIPPED_JAVA)
+        for name in _BRISK:
+            del server._settings[name]
+        return server
 
     @property
     def address(self) -> str:

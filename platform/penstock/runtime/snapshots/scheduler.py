@@ -98,7 +98,9 @@ class HelperProcess:
             [sys.executable, "-m", "penstock.runtime.snapshots.writer", str(order_file), str(self._said)],
             stdin=subprocess.PIPE,  # it stays open: its end tells the process that we are gone
             stdout=subprocess.DEVNULL,  # what modules of the job print has no place in a driver's output
-            start_new_session=True,  # Ctrl-C is for the driver, which ends it
+            # Ctrl-C is for the driver, which ends it. In a session of its own Linux would divide the processors by
+            # sessions, and its low priority would count within its own alone.
+            process_group=0,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

@@ -57,7 +57,9 @@ class LogFolding:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 check=False,
-                start_new_session=True,  # Ctrl-C is for the driver: better a second more than a log half cleaned
+                # Ctrl-C is for the driver: better a second more than a log half cleaned. In a session of its own
+                # Linux would divide the processors by sessions, and its priority would count within its own.
+                process_group=0,
             )
         except OSError as why:
             self.why = str(why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["File", "LogEnd", "create_entry", "load_with_end"]
 
 _ENTRY = re.compile(r"\d{20}\.json")
+_HINT = "_last_checkpoint"
 
 File = tuple[int, int] | None
 """A file of a log by inode and time of change; None where there is none."""
@@ -44,7 +46,21 @@ class LogEnd:
         """Return whether nobody has committed since, as far as the log shows."""
         is_there = self.entry is not None and self.stands()
         is_last = _file(self.path / LOG / entry_name(self.version + 1)) is None
-        return is_there and is_last and _folded_in(self.path) == self.folded
+        return is_there and is_last and not self._may_lack_later()
+
+    def _may_lack_later(self) -> bool:
+        """Return whether entries after the version may have been cleaned away.
+
+        Nobody cleans those that the newest checkpoint of the log does not contain. So one of this version or before,
+        which is ours as a rule, is no reason to load the table again.
+        """
+        if _folded_in(self.path) == self.folded:
+            return False
+        try:
+            newest = json.loads((self.path / LOG / _HINT).read_bytes())["version"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return True
+        return not isinstance(newest, int) or newest > self.version
 
     def stands(self) -> bool:
         """Return whether the log is the same one, so that an entry may follow the version."""
@@ -87,7 +103,7 @@ def _newest(path: Path) -> Path | None:
 
 def _folded_in(path: Path) -> File:
     """Return which file says where the log of a table was folded."""
-    return _file(path / LOG / "_last_checkpoint")
+    return _file(path / LOG / _HINT)
 
 
 def _file(path: Path) -> File:

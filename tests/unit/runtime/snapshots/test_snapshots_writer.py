@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -395,6 +396,9 @@ class TestHelperProcess:
                 super().__init__(order)
                 self._process.send_signal(signal.SIGSTOP)
                 made.append(self._process)
+                # Linux divides processors by sessions first: in one of its own its low priority would not count.
+                pid = self._process.pid
+                assert (os.getsid(pid), os.getpgid(pid)) == (os.getsid(0), pid)
 
         with Harness(kept_job(2), tmp_path, settings=self.helper_settings(Held)) as h:
             for n in range(3):

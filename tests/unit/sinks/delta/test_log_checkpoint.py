@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from penstock.sinks.delta import log_checkpoint
 from penstock.sinks.delta.log_checkpoint import LogFolding
 
 
@@ -30,3 +31,16 @@ def test_a_temporary_file_that_gets_its_name_meanwhile_is_no_trouble(tmp_path: P
     assert (log / "_last_checkpoint").is_file()
     assert (log / f".tmp-{'b' * 32}").is_file()
     assert not (log / f".tmp-{'c' * 32}").exists()
+
+
+def test_its_low_priority_counts_beside_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux divides processors by sessions first, so in one of its own it had as much as the whole driver.
+
+    It has a group of its own, so that Ctrl-C does not reach it.
+    """
+    script = tmp_path / "said.py"
+    script.write_text("import os, sys; sys.exit(f'{os.getsid(0)} {os.getpgid(0) == os.getpid()}')")
+    monkeypatch.setattr(log_checkpoint, "__file__", str(script))
+    folding = LogFolding(tmp_path)
+    folding.wait()
+    assert folding.why == f"{os.getsid(0)} True"

@@ -226,3 +226,20 @@ def test_an_end_stands_while_its_entry_does(table: Upserts) -> None:
     hint = table.path / "_delta_log" / "_last_checkpoint"
     Path(shutil.copy(hint, table.path / "hint")).replace(hint)
     assert not cleaned.stands()
+
+
+@pytest.mark.parametrize(
+    ("hint", "newest"),
+    [("its own", True), ('{"version": 3}', False), ("{", False), ("[]", False), ('{"version": "2"}', False)],
+)
+def test_a_checkpoint_of_the_version_or_before_takes_no_later_entry_away(
+    table: Upserts, hint: str, *, newest: bool
+) -> None:
+    """Each hundredth commit has one, and to load the table again takes longer than all else of a commit."""
+    end = end_of(table)
+    assert end.version == 2
+    DeltaTable(str(table.path)).create_checkpoint()
+    file = table.path / "_delta_log" / "_last_checkpoint"
+    if hint != "its own":
+        file.write_text(hint)
+    assert (end.stands(), end.is_newest()) == (True, newest)

@@ -97,9 +97,14 @@ def test_a_publisher_looks_at_a_table_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("interval", [None, 5])
-def test_the_log_is_folded_now_and_then(tmp_path: Path, interval: int | None) -> None:
-    """At the versions that the table says, every hundredth where it says nothing; readers need no older entry then."""
+def test_the_log_is_folded_now_and_then(interval: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the versions that the table says, every hundredth where it says nothing; readers need no older entry then.
+
+    The publisher does not look at its table again because of that.
+    """
     path = tmp_path / "table"
+    looks, look = list[str](), DeltaPublisher._look
+    monkeypatch.setattr(DeltaPublisher, "_look", lambda self, *asked: looks.append(asked[0]) or look(self, *asked))
     if interval is not None:
         properties = {"delta.checkpointInterval": str(interval)}
         DeltaTable.create(str(path), Schema.from_arrow(SCHEMA), configuration=properties)
@@ -113,7 +118,7 @@ def test_the_log_is_folded_now_and_then(tmp_path: Path, interval: int | None) ->
     folded = sorted(int(path.name[:20]) for path in log.glob("*.checkpoint.parquet"))
     assert folded == [versions, 2 * versions]
     newest = json.loads((log / "_last_checkpoint").read_text())["version"]
-    assert newest == 2 * versions
+    assert (newest, looks) == (2 * versions, [APP])
     for version in range(newest):
         (log / entry_name(version)).unlink()
     assert shown(path) == list(range(2 * versions))
