@@ -387,7 +387,7 @@ class TestHelperProcess:
         from penstock.runtime.snapshots.scheduler import HelperProcess
         from tools.waiting import until
 
-        made = []
+        made, groups = [], []
 
         class Held(HelperProcess):
             """One that does nothing until it is let."""
@@ -396,9 +396,7 @@ class TestHelperProcess:
                 super().__init__(order)
                 self._process.send_signal(signal.SIGSTOP)
                 made.append(self._process)
-                # Linux divides processors by sessions first: in one of its own its low priority would not count.
-                pid = self._process.pid
-                assert (os.getsid(pid), os.getpgid(pid)) == (os.getsid(0), pid)
+                groups.append((os.getsid(made[-1].pid), os.getpgid(made[-1].pid) == made[-1].pid))
 
         with Harness(kept_job(2), tmp_path, settings=self.helper_settings(Held)) as h:
             for n in range(3):
@@ -416,6 +414,8 @@ class TestHelperProcess:
             assert h.commit().snapshots["step"].rows == 20
             assert min(files_read(h)) >= h.commit().snapshots["step"].batch
         assert all(process.poll() is not None for process in made), "none outlives its driver's run"
+        # Linux divides processors by sessions first: in one of its own its low priority would not count.
+        assert set(groups) == {(os.getsid(0), True)}
 
     def test_a_maker_that_cannot_even_begin_ends_no_batch(self, tmp_path):
         """No memory for a process, say."""
