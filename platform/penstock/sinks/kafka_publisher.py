@@ -4,6 +4,7 @@ The order of one publication, exactly once::
 
     init_transactions          fences the driver before, and ends what it left open (a decided commit, or an abort)
     the group's offset         is the newest batch that the topic shows; this one, or a later one: done, or SinkAhead
+                               (both lines only with a new producer: nobody publishes beside one without fencing it)
     begin, produce rows        nobody who reads committed records sees them
     the batch as the offset    in the same transaction
     commit                     rows and offset are visible together, or neither
@@ -190,8 +191,9 @@ class TransactionalPublisher(_KafkaPublisher):
 
     def _publish(self, publication: Publication, records: Sequence[Records]) -> None:
         app, batch = publication.app, publication.batch
+        kept = app in self._producers
         transactions = self._open(app)
-        seen = self._seen(app)
+        seen = self._seen(app, kept=kept)
         if seen == batch:
             return
         if seen is not None and seen > batch:
@@ -216,10 +218,11 @@ class TransactionalPublisher(_KafkaPublisher):
             del self._producers[next(iter(self._producers))]
         return producer
 
-    def _seen(self, app: str) -> int | None:
+    def _seen(self, app: str, *, kept: bool) -> int | None:
         """Return the newest batch that the topic shows; raises SinkBehind where it does not show what it has shown.
 
-        The topic is asked for each time. The brokers delete the markers of a topic that is gone, but not at once.
+        The topic is asked for each time. The brokers delete the markers of a topic that is gone, but not at once. The
+        marker is not, as long as a producer is kept: another that publishes a batch has fenced it first.
         """
         known, topic = self._shown.get(app), self.brokers.topic(self.target.topic)
         if topic is None and known is None:
@@ -231,7 +234,9 @@ class TransactionalPublisher(_KafkaPublisher):
                 shown=-1,
                 missing=[] if known is None else [known],
             )
-        shown = self._newest(app, topic) if known is None else self._marked(app, topic)
+        if kept and known is not None:
+            return known
+        shown = self._newest(app, topic)
         if known is not None and (shown is None or shown < known):
             log.warning("sink.marker_lost", topic=self.target.topic, group=app, batch=known)
             return known
@@ -243,10 +248,6 @@ class TransactionalPublisher(_KafkaPublisher):
         if marker is not None and marker.topic_id:  # of a topic of another id its batches are gone
             return marker.batch if marker.topic_id == topic.id else None
         return newest_in_tail(self.brokers, self.target.config, self.target.topic, topic, app)
-
-    def _marked(self, app: str, topic: Topic) -> int | None:
-        marker = self.brokers.marker(app, self.target.topic)
-        return marker.batch if marker is not None and marker.topic_id == topic.id else None
 
 
 class PlainPublisher(_KafkaPublisher):

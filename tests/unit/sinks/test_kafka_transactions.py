@@ -32,29 +32,35 @@ def shown(writing: Writing) -> list[int]:
     return numbers_in(writing.sink.servers, writing.sink.topic)
 
 
-@pytest.mark.fault("F08")
-def test_a_driver_that_was_replaced_is_fenced(writing: Writing) -> None:
-    """FACTS 8: it cannot commit what it began, whatever it was about to write."""
-    old, new = writing.publisher(), writing.publisher()
-    old.publish(writing.batch(0, [0]))
-    new.publish(writing.batch(1, [1]))
-    old.publish(writing.batch(1, [1]))  # the group says that it is done
-    with pytest.raises(SinkConflict, match="another producer"):
-        old.publish(writing.batch(2, [99]))
-    new.publish(writing.batch(2, [2]))
-    assert shown(writing) == [0, 1, 2]
-
-
 @pytest.mark.fault("F08", "F31")
-def test_a_driver_that_sleeps_through_batches_learns_that_the_topic_is_ahead(writing: Writing) -> None:
-    """Before it begins a transaction."""
+@pytest.mark.parametrize(("missed", "batch"), [(1, 1), (2, 1), (1, 2)], ids=["its last", "an old one", "the next"])
+def test_a_driver_that_was_replaced_is_fenced(writing: Writing, missed: int, batch: int) -> None:
+    """FACTS 8: it cannot commit what it began, be it the batch that the other published last, the next, or an old one."""
     old, new = writing.publisher(), writing.publisher()
     old.publish(writing.batch(0, [0]))
-    for batch in (1, 2):
-        new.publish(writing.batch(batch, [batch]))
-    with pytest.raises(SinkAhead, match=r"2.*1"):
-        old.publish(writing.batch(1, [99]))
-    assert shown(writing) == [0, 1, 2]
+    for each in range(1, 1 + missed):
+        new.publish(writing.batch(each, [each]))
+    with pytest.raises(SinkConflict, match="another producer"):
+        old.publish(writing.batch(batch, [99]))
+    new.publish(writing.batch(1 + missed, [1 + missed]))
+    assert shown(writing) == [*range(2 + missed)]
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize(("batch", "what"), [(1, "ahead"), (2, "there"), (3, "next")])
+def test_a_driver_that_had_no_producer_asks_which_batch_the_topic_has(writing: Writing, batch: int, what: str) -> None:
+    """Before it begins a transaction; also where it has published earlier batches itself."""
+    old, new = writing.publisher(), writing.publisher()
+    old.publish(writing.batch(0, [0]))
+    for each in (1, 2):
+        new.publish(writing.batch(each, [each]))
+    old._producers.clear()  # as after an error
+    if what == "ahead":
+        with pytest.raises(SinkAhead, match=r"2.*1"):
+            old.publish(writing.batch(batch, [99]))
+    else:
+        old.publish(writing.batch(batch, [batch]))
+    assert shown(writing) == [0, 1, 2, *([3] if what == "next" else [])]
 
 
 KILLS = [
