@@ -38,7 +38,8 @@ def compact(
     if owned.next_slot - last <= (EVERY if every is None else every):
         return None
     try:
-        recovered = recover(log, Damage.LIST)
+        # A listing has some thousand names, and would take twice as long as all else here.
+        recovered = recover(log, Damage.LIST, tail=owned.next_slot - 1)
     except StorageUnavailable:  # the next append reports it; nothing is lost by a later one
         return None
     if recovered.problems or recovered.damaged:

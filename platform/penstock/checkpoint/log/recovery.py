@@ -112,17 +112,18 @@ class Recovered:
         return self.restores[-1] if self.restores[-1].truncate else None
 
 
-def recover(log: Log, damage: Damage = Damage.FAIL, *, newest: int | None = None) -> Recovered:
+def recover(log: Log, damage: Damage = Damage.FAIL, *, newest: int | None = None, tail: int | None = None) -> Recovered:
     """Read the state of the job.
 
     With `newest` only so many batches are read, for pages that show those: older ones and older Restores are
-    left out, and `floor` is the oldest that was read.
+    left out, and `floor` is the oldest that was read. Who owns the log knows its last slot, and gives it as `tail`:
+    all names of the log are listed to find it.
 
     Raises `LogGap` (F16), `CheckpointCorrupt` (F13, F20: whatever breaks the protocol after the newest Restore, and
     damage that is not at the end) and `FormatTooNew` (F21, with any `damage`).
     """
     for _ in range(_READINGS):
-        recovered = _read_once(log, damage, newest)
+        recovered = _read_once(log, damage, newest, tail)
         # A purge may run while one reads who does not own the log, or no longer: then the log has grown as well.
         if not recovered.problems or log.find_tail() == recovered.tail:
             break
@@ -131,10 +132,10 @@ def recover(log: Log, damage: Damage = Damage.FAIL, *, newest: int | None = None
     return recovered
 
 
-def _read_once(log: Log, damage: Damage, newest: int | None) -> Recovered:
+def _read_once(log: Log, damage: Damage, newest: int | None, tail: int | None) -> Recovered:
     behind: LogGap | None = None
     try:
-        tail = log.tail()
+        tail = log.tail() if tail is None else tail
     except LogGap as why:
         if damage is Damage.FAIL:
             raise

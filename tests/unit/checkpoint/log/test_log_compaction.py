@@ -30,7 +30,7 @@ class Counting(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reads = 0
+        self.reads, self.lists = 0, 0
 
     def read(self, path: str) -> bytes:
         """Count, and read."""
@@ -41,6 +41,11 @@ class Counting(MemoryStore):
         """Count, and look."""
         self.reads += 1
         return super().exists(path)
+
+    def list(self, prefix: str) -> list[str]:
+        """Count, and list."""
+        self.lists += 1
+        return super().list(prefix)
 
 
 def finite(log: Log, number: int, *, batches: int = 1, command: str | None = None) -> None:
@@ -70,6 +75,28 @@ def cost(store: Counting, log: Log) -> int:
     find_restore_by_command(log, "none")
     newest_commits(log, 5)
     return store.reads
+
+
+@pytest.mark.fault("F30")
+def test_an_owner_compacts_without_listing_the_log() -> None:
+    """It knows the last slot. Before the first milestone some thousand names stand there, and a batch waits."""
+    store = Counting()
+    log = Log(store, stride=STRIDE)
+    owned = own(log, "w")
+    compactions = 0
+    for batch in range(3 * EVERY):
+        run_batch(owned, batch, floor=max(0, batch - KEEP))
+        if owned.compaction is None:
+            compact(log, owned)  # the first looks for old commands in all entries
+            continue
+        store.lists = 0
+        made = compact(log, owned)
+        assert not store.lists
+        if made is not None:
+            compactions += 1
+            assert recover(log).compaction == made.placed.slot
+            assert store.lists  # any other reader has to look for the last slot
+    assert compactions > 2
 
 
 @pytest.mark.sample(1)
