@@ -140,6 +140,7 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield "holder", f"{status.holder}{age}"
     if status.epoch is not None:
         yield "epoch", str(status.epoch)
+    yield from _stage(status)
     if status.last is not None:
         yield from _last_batch(status.last, status.ms)
         yield from _totals(status.totals)
@@ -167,6 +168,18 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield "last error", f"{code}{status.error['what']}{place}"
         if status.error.get("remedy"):
             yield "do", str(status.error["remedy"])
+
+
+def _stage(status: JobStatus) -> Iterator[tuple[str, str]]:
+    """Say where the driver is: one that waits for a server is alive, and only the stage tells it."""
+    from penstock.runtime.inspect.job_status import JobState
+
+    stage = status.record.get("stage")
+    if status.state not in (JobState.RUNNING, JobState.SILENT) or not stage:
+        return
+    step = "" if stage["when"] == "before" else f" ({stage['when']})"
+    batch = "" if stage["batch"] is None else f" of batch {stage['batch']}"
+    yield "stage", f"{stage['name']}{step}{batch} since {shown_moment(stage['since'])}"
 
 
 def _held(status: JobStatus) -> Iterator[tuple[str, str]]:

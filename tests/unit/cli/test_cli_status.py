@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.checkpoint.log.batch_report import BatchReport, Totals
+from penstock.checkpoint.log.batch_report import BatchReport, Totals, shown_moment
 from penstock.cli.status import _status_rows, _totals
 from penstock.receivers.supervisor import ReceiverState, State
+from penstock.runtime.driver.stages import Hook
 from penstock.runtime.inspect.job_status import JobState, JobStatus
 from penstock.runtime.process.heartbeat import DriverStatus
-from penstock.time.clock import SystemClock
+from penstock.time.clock import ManualClock, SystemClock
 
 
 def report(*, batch: int = 0, load: Mapping[str, float] | None = None) -> BatchReport:
@@ -95,3 +96,22 @@ def test_what_a_restore_has_undone_waits_for_no_release() -> None:
     assert rows["held"] == "batches 3, 7 (penstock held orders list)"
     assert rows["undone"] == "batch 4, held and undone by a restore (penstock held orders discard N)"
     assert "held" not in dict(_status_rows(JobStatus(job="orders", state=JobState.STOPPED, held=(4,), undone=(4,))))
+
+
+def test_what_a_driver_is_at_has_a_line_while_it_runs() -> None:
+    """One that waits for a broker is running and gives signs of life; the stage says since when, and in which batch."""
+    clock = ManualClock()
+    status = DriverStatus({}, clock)
+    for hook, said in (
+        (Hook("PublishSinks", "before", 7), "PublishSinks of batch 7 since "),
+        (Hook("PublishSinks", "published copies", 7), "PublishSinks (published copies) of batch 7 since "),
+        (Hook("CommitBatch", "after", 7), "CommitBatch (after) of batch 7 since "),
+    ):
+        status.on_hook(hook)
+        shown = JobStatus(job="orders", state=JobState.RUNNING, record=status.body())
+        assert dict(_status_rows(shown))["stage"] == said + shown_moment(clock.wall())
+    ended = JobStatus(job="orders", state=JobState.FAILED, record=status.body())
+    assert "stage" not in dict(_status_rows(ended))
+    status.on_nap()
+    waits = JobStatus(job="orders", state=JobState.RUNNING, record=status.body())
+    assert dict(_status_rows(waits))["stage"] == "Wait since " + shown_moment(clock.wall())
