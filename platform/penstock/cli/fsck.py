@@ -41,7 +41,7 @@ def fsck(
       penstock fsck checkpoints/flights --json
     """  # noqa: D301 - click knows the character, not the two
     from penstock.checkpoint.storage.locate import root_of
-    from penstock.checkpoint.storage.store import corrupt
+    from penstock.runtime.inspect.fsck import error_of
 
     with outcome(debug=debug):
         # What stands on HDFS is asked for, and not what is left of it here.
@@ -52,8 +52,8 @@ def fsck(
         else:
             for job, result in verified.items():
                 _show(job, result)
-        if damaged := [job for job, result in verified.items() if result.findings]:
-            raise corrupt(root, f"damaged: {', '.join(damaged)}")
+        if damaged := {job: result for job, result in verified.items() if result.findings}:
+            raise error_of(damaged.values(), f"damaged: {', '.join(damaged)}", root)
 
 
 def _all_verified(root: CheckpointFolder) -> dict[str, Verified]:
@@ -80,7 +80,7 @@ def _verified(folder: CheckpointFolder) -> Verified | None:
     except StorageUnavailable:
         raise  # nothing is known of the files, which may be whole
     except CheckpointError as why:  # there is no way to go on in this log, so nothing of it is shown
-        finding = Finding.of(why, f"nothing of this checkpoint can be used as it is. {why.remedy}")
+        finding = Finding.of(why, f"nothing of this checkpoint can be used as it is. {why.remedy}", type(why))
         return Verified(batches=0, files=0, size=0, findings=(finding,))
 
 

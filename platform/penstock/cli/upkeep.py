@@ -10,7 +10,6 @@ import typer
 
 from penstock.cli.options import Debug, JobName, Json, ProjectFolder
 from penstock.cli.outcome import outcome, project_at, write_json
-from penstock.errors import CheckpointCorrupt
 
 if TYPE_CHECKING:
     from penstock.checkpoint.log.log import Log
@@ -37,7 +36,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
     """  # noqa: D301 - click knows the character, not the two
     from penstock.checkpoint.roots import job_log
     from penstock.runtime.driver.retention import sweep_left
-    from penstock.runtime.inspect.fsck import verify
+    from penstock.runtime.inspect.fsck import error_of, verify
     from penstock.runtime.inspect.quality_report import sweep_reports
 
     with outcome(debug=debug):
@@ -63,7 +62,7 @@ def upkeep(job: JobName, *, json: Json = False, project: ProjectFolder = None, d
                 print(f"damaged: {finding.what}\n         {finding.means}")
         if verified is not None and verified.findings:
             more = f", and {len(verified.findings) - 1} more" if len(verified.findings) > 1 else ""
-            raise CheckpointCorrupt(f"{verified.findings[0].what}{more}", where=str(root / job))
+            raise error_of([verified], f"{verified.findings[0].what}{more}", str(root / job))
         if log is not None:
             _maintain(project_at(project).load(job), log, json=json)
 

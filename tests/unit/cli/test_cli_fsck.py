@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from penstock.checkpoint.log.entries import Restore, Save
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
+from penstock.checkpoint.storage.format import FORMAT_VERSION, encode
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 from penstock.errors import StorageUnavailable
@@ -133,6 +134,26 @@ def test_a_checkpoint_without_its_uuid_is_no_ones(root: Path) -> None:
     assert list(meanings(root)) == ["there is no metadata.json"]
     path.write_bytes(data)
     assert meanings(root) == {}
+
+
+@pytest.mark.fault("F17")
+def test_the_error_of_a_root_has_a_remedy_for_each_of_its_jobs(root: Path) -> None:
+    """One for all says PEN-CKP-004 or PEN-CKP-040, also beside damage that a restore would go past."""
+    for job in ("a", "b"):
+        slots(root, job)[4].unlink()
+        (root / job / "metadata.json").write_bytes(b"x")
+    assert "\nPEN-CKP-040 damaged: a, b" in fsck(root)[1]
+    (root / "a" / "metadata.json").unlink()
+    assert "\nPEN-CKP-001 damaged: a, b" in fsck(root)[1]
+    assert "\nPEN-CKP-004 damaged: a\n" in fsck(root / "a")[1]
+
+
+@pytest.mark.fault("F17")
+def test_newer_metadata_is_to_be_read_by_the_newer_penstock(root: Path) -> None:
+    """And not to be put back from a backup."""
+    path = root / "a" / "metadata.json"
+    path.write_bytes(encode("metadata", {}, version=FORMAT_VERSION + 1))
+    assert "\nPEN-CKP-002 damaged: a\n" in fsck(root / "a")[1]
 
 
 def test_a_save_that_cannot_be_read_keeps_all_files(root: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from penstock.checkpoint.log.entries import Commit, Void
 from penstock.checkpoint.log.log import Log
@@ -15,8 +15,11 @@ from penstock.checkpoint.log.takeover import refuse_ended, survey
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import (
     CheckpointCorrupt,
+    CheckpointError,
     CheckpointMoved,
     LogGap,
+    MetadataDamaged,
+    MetadataMissing,
     NotFound,
     PenstockError,
     RootUnsafe,
@@ -30,7 +33,7 @@ from penstock.state.manifest import Manifest, ManifestRef
 from penstock.state.references import Piece
 from penstock.state.section_reader import forget, open_section
 
-__all__ = ["Finding", "Verified", "verify"]
+__all__ = ["Finding", "Verified", "error_of", "verify"]
 
 _NAMED = 5
 """The kept batches, and the snapshots, that a way back names."""
@@ -40,15 +43,19 @@ _NOT_READ = (RootUnsafe, StorageDenied)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Hold one thing that is not as it was written, and what that means for the job."""
+    """Hold one thing that is not as it was written, and what that means for the job.
+
+    `error` is what a command that finds it ends with, because its remedy works.
+    """
 
     what: str
     means: str
+    error: type[CheckpointError] = CheckpointCorrupt
 
     @classmethod
-    def of(cls, error: PenstockError, means: str) -> Finding:
-        """Return what an error tells, with its place."""
-        return cls(_said(error), means)
+    def of(cls, error: PenstockError, means: str, ends: type[CheckpointError] = CheckpointCorrupt) -> Finding:
+        """Return what an error tells, with its place; `ends` is the finding's own `error`."""
+        return cls(_said(error), means, ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +76,7 @@ class Verified:
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
-        findings = [asdict(finding) for finding in self.findings]
+        findings = [{"what": finding.what, "means": finding.means} for finding in self.findings]
         return {
             "batches": self.batches,
             "files": self.files,
@@ -78,6 +85,16 @@ class Verified:
             "unneeded_blocks": self.unneeded,
             "problems": findings,
         }
+
+
+def error_of(damaged: Iterable[Verified], what: str, where: str) -> CheckpointError:
+    """Return the error for checkpoints with findings: that of their first findings, if it is one for all.
+
+    The finding of the identity comes first in each, because no restore goes past it.
+    """
+    kinds = {verified.findings[0].error for verified in damaged}
+    kind = kinds.pop() if len(kinds) == 1 else CheckpointCorrupt
+    return kind(what, where=where)
 
 
 def verify(log: Log, folder: CheckpointFolder) -> Verified:
@@ -128,9 +145,9 @@ def _metadata(log: Log, recovered: Recovered) -> Iterator[Finding]:
         uuid, takeover = read_metadata(log.store).uuid, takeover_of(log, recovered.commit)
         refuse_other(None if takeover is None else takeover.checkpoint, uuid)
     except NotFound:
-        yield Finding(f"there is no {METADATA}", means)
-    except CheckpointCorrupt as why:
-        yield Finding.of(why, means)
+        yield Finding(f"there is no {METADATA}", means, MetadataMissing)
+    except MetadataDamaged as why:
+        yield Finding.of(why, means, MetadataDamaged)
 
 
 def _of_log(recovered: Recovered, back: str) -> Iterator[Finding]:
