@@ -172,6 +172,8 @@ class TransactionalPublisher(_KafkaPublisher):
         for attempt in range(2):
             try:
                 self._publish(publication, records)
+                # In here: whatever interrupts it keeps no producer, and with a kept one nobody asks what the topic has.
+                self._shown[publication.app] = publication.batch
             except KafkaException as why:
                 self._producers.pop(publication.app, None)
                 # The brokers forget a transactional id that nobody has used for a week; a new producer has it again.
@@ -181,7 +183,6 @@ class TransactionalPublisher(_KafkaPublisher):
                 self._producers.pop(publication.app, None)
                 raise
             else:
-                self._shown[publication.app] = publication.batch
                 return
 
     def version(self, app: str) -> int | None:

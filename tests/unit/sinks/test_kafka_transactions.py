@@ -63,6 +63,26 @@ def test_a_driver_that_had_no_producer_asks_which_batch_the_topic_has(writing: W
     assert shown(writing) == [0, 1, 2, *([3] if what == "next" else [])]
 
 
+@pytest.mark.fault("F58")
+def test_an_interrupt_right_after_a_commit_leaves_no_producer_that_is_not_asked_for(writing: Writing) -> None:
+    """A producer is kept only if the batch is noted: else the batch would be there twice."""
+
+    class Interrupted(dict[str, int]):
+        def __setitem__(self, app: str, batch: int) -> None:
+            if batch == 1:
+                raise KeyboardInterrupt
+            super().__setitem__(app, batch)
+
+    publisher = writing.publisher()
+    publisher._shown = Interrupted()
+    publisher.publish(writing.batch(0, [0]))
+    with pytest.raises(KeyboardInterrupt):
+        publisher.publish(writing.batch(1, [1]))
+    publisher._shown = {**publisher._shown}
+    publisher.publish(writing.batch(1, [1]))
+    assert shown(writing) == [0, 1]
+
+
 KILLS = [
     "init_transactions before", "init_transactions after", "begin_transaction after", "produce 3",
     "send_offsets_to_transaction before", "send_offsets_to_transaction after", "commit_transaction before",
