@@ -24,10 +24,10 @@ class SinkAhead(SinkError):
 
 
 class SinkConflict(SinkError):
-    """Other writers commit to the table all the time."""
+    """Others write to the sink at the same time."""
 
     code = "PEN-SNK-002"
-    remedy = "Another writer keeps committing to the table; start again."
+    remedy = "If a driver of a copy of this checkpoint writes to the sink, end it. Then start again."
 
 
 class SinkBehind(SinkError):

@@ -42,6 +42,14 @@ def test_an_error_of_librdkafka_is_one_of_a_sink(code: int, error: type[Penstock
     assert getattr(raised, "retry_after", 1.0) == 1.0
 
 
+@pytest.mark.fault("F31")
+def test_a_fenced_producer_is_told_of_who_may_have_fenced_it() -> None:
+    """F31: a copy of the checkpoint has the same transactional id; a topic is no table that has other writers."""
+    raised = sink_error(KafkaError(KafkaError.PRODUCER_FENCED), "orders")
+    assert "copy of this checkpoint" in raised.remedy
+    assert "table" not in raised.remedy
+
+
 def test_other_clients_get_no_settings_of_producers() -> None:
     """They would complain on stderr."""
     kept = {"bootstrap.servers": "a:1", "sasl.password": "x"}
