@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -284,6 +285,8 @@ def main() -> None:
     from pyspark import cloudpickle
 
     os.nice(NICE)
+    # It is in the background of the driver's terminal, which may stop who writes from there (`stty tostop`).
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     pa.set_cpu_count(1)
     # The driver writes nothing: what ends this wait is that it has gone, and then nobody wants the answer.
     threading.Thread(target=lambda: (sys.stdin.buffer.read(1), os._exit(1)), daemon=True).start()

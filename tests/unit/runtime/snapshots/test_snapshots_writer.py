@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
+import pty
 import random
 import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -371,6 +375,29 @@ def test_an_emptied_entry_of_the_tables_own_log_is_found_and_spreads_to_no_later
         assert (state["k1"], state["k2"], state["k3"]) == (5, 3, 2)
 
 
+class Loud:
+    """An order that complains while it is read."""
+
+    def __reduce__(self):
+        return os.write, (2, b"warned")
+
+
+_ON_A_TERMINAL = """
+import fcntl, os, subprocess, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+modes = termios.tcgetattr(0)
+modes[3] |= termios.TOSTOP
+termios.tcsetattr(0, termios.TCSANOW, modes)
+words = [sys.executable, "-m", "penstock.runtime.snapshots.writer", *sys.argv[1:]]
+helper = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
+_, status = os.waitpid(helper.pid, os.WUNTRACED)
+print("stopped" if os.WIFSTOPPED(status) else "ended", end="", flush=True)
+if os.WIFSTOPPED(status):
+    helper.kill()
+"""
+"""A driver at a terminal with `tostop` that has a helper, and says how that went."""
+
+
 class TestHelperProcess:
     """One that is made by a process of its own, which may die, hang or print."""
 
@@ -416,6 +443,23 @@ class TestHelperProcess:
         assert all(process.poll() is not None for process in made), "none outlives its driver's run"
         # Linux divides processors by sessions first: in one of its own its low priority would not count.
         assert set(groups) == {(os.getsid(0), True)}
+
+    def test_a_terminal_that_stops_who_writes_from_the_background_stops_no_maker(self, tmp_path):
+        """`stty tostop`: what modules of a job warn of goes to the driver's terminal, from a group of its own."""
+        order, said = tmp_path / "order", tmp_path / "answer"
+        order.write_bytes(pickle.dumps(Loud()))
+        terminal, driver_end = pty.openpty()
+        driver = subprocess.Popen(
+            [sys.executable, "-c", _ON_A_TERMINAL, str(order), str(said)],
+            stdin=driver_end, stdout=subprocess.PIPE, stderr=driver_end, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )  # fmt: skip
+        ended = driver.communicate(timeout=120)[0]
+        os.write(driver_end, b".")  # else a read of nothing would wait
+        written = os.read(terminal, 1_000)
+        os.close(terminal)
+        os.close(driver_end)
+        assert (ended, written.rstrip(b"."), said.is_file()) == (b"ended", b"warned", True)
 
     def test_a_maker_that_cannot_even_begin_ends_no_batch(self, tmp_path):
         """No memory for a process, say."""
