@@ -234,7 +234,8 @@ class StepsChanged(CheckpointError, ValueError):
     remedy = (
         "Undo the change; `penstock diff JOB` compares job and checkpoint. A step starts empty under another name. "
         "To drop the state of a step, or the position of a source, that the job no longer has, use --drop NAME; to "
-        "drop everything, --from empty."
+        "drop everything, --from empty. In Airflow's form, name it under Steps and sources to drop; to drop "
+        "everything, choose JOB empty under Job and checkpoint."
     )
 
 

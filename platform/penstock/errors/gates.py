@@ -51,7 +51,7 @@ class HeldNotFound(PenstockError, LookupError):
     """No batch of that number is held."""
 
     code = "PEN-QLT-007"
-    remedy = "Choose one of the batches that `penstock held JOB list` shows."
+    remedy = "Choose one of the batches that the page of the stream, or `penstock held JOB list`, shows."
 
 
 class ReportImpossible(PenstockError, RuntimeError):

@@ -234,7 +234,8 @@ class RequeueRefused(PenstockError, ValueError):
     code = "PEN-OPR-025"
     remedy = (
         "Name a source of the job whose quarantine is written to a Delta table as it is: "
-        "job.quarantine(NAME).write(…, Delta(path)), and with --from-batch one of its batches. Then ask again."
+        "job.quarantine(NAME).write(…, Delta(path)), and with --from-batch one of its batches. "
+        "Airflow's form calls that From batch. Then ask again."
     )
 
 

@@ -23,6 +23,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.errors import HeldNotFound, RequeueRefused, StepsChanged
 from penstock.supervise.commands import DAGS as REQUESTS
 from penstock.supervise.commands import Request
 from penstock.supervise.records import StreamRecords
@@ -55,6 +56,7 @@ for folder, before in map(json.loads, sys.stdin):
                 "assets": sorted(a.uri for a in getattr(dag.schedule, "objects", [])),
                 "offers": {n: dag.params.get_param(n).schema.get("examples") for n in ("start", "checkpoint")
                            if n in dag.params},
+                "titles": [dag.params.get_param(n).schema.get("title") for n in dag.params],
             }
     penstock.airflow.form_values.job_log = known
     heavy = {"pyspark", "great_expectations", "pandas", "pyarrow", "deltalake"} & sys.modules.keys()
@@ -140,6 +142,25 @@ def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
         }
         chosen = {"restart_from_checkpoint": ["checkpoint"], **{setting: ["job"] for setting in REQUESTS.values()}}
         assert dag["required"] == sorted([*chosen.get(name, []), *beside.get(name, [])])
+
+
+@pytest.mark.parametrize(
+    ("error", "dag", "titles"),
+    [
+        (StepsChanged, "restart_from_checkpoint", ["Steps and sources to drop", "Job and checkpoint"]),
+        (RequeueRefused, "requeue_rows", ["From batch"]),
+    ],
+)
+def test_a_remedy_that_airflow_shows_names_the_field_of_its_form(error, dag, titles, project, read):
+    """A browser takes no words of a shell, so what they do is said by the title that the form has for it."""
+    dags, _ = read()
+    assert [title for title in titles if title not in dags[dag]["titles"]] == []
+    assert [title for title in titles if title not in error.remedy] == []
+
+
+def test_held_batches_are_listed_in_the_browser_too():
+    """Their remedy names the page that lists them, beside the command."""
+    assert "the page of the stream" in HeldNotFound.remedy
 
 
 def test_tasks_run_where_the_configuration_says_and_no_stream_keeps_a_command_waiting(project, read):
