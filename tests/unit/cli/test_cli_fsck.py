@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from checkpoint_samples import commit, leave, offsets, own
+from received_blocks import Pushed
 from typer.testing import CliRunner
 
 from penstock.checkpoint.log.entries import Restore, Save
@@ -62,6 +63,18 @@ def test_what_is_whole_is_said_to_be(root: Path) -> None:
     assert (code, out.count("; all is as it was written")) == (0, 2)
     code, out = fsck(root / "a")
     assert (code, out) == (0, "a: 4 batches, 0 files of state, 0.0 MiB; all is as it was written\n")
+
+
+def test_blocks_of_a_source_that_was_dropped_are_named_with_what_to_do(root: Path) -> None:
+    """They are no damage, so the command ends as without them."""
+    Pushed(root / "a", receivers=1).add(6)
+    code, out = fsck(root / "a")
+    assert code == 0
+    assert "all is as it was written\n  blocks/s-0: 3 blocks, 0.0 MiB, of a source 's' that no kept batch has\n" in out
+    assert "if the job dropped this source, delete the folder" in out
+    _, out = fsck(root, "--json")
+    (left,) = json.loads(out.splitlines()[0])["jobs"]["a"]["left_blocks"]
+    assert (left["folder"], left["blocks"], left["bytes"] > 0) == ("blocks/s-0", 3, True)
 
 
 def test_a_torn_entry_at_the_end_is_given_up_by_the_next_start(root: Path) -> None:

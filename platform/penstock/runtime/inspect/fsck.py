@@ -65,6 +65,7 @@ class Verified:
     Attributes:
         blocks: Blocks of receivers that a batch may still read.
         unneeded: Blocks that none reads any more, until the next sweep.
+        left: The folder of each receiver whose source no kept batch has, with its blocks and their bytes.
     """
 
     batches: int
@@ -73,6 +74,7 @@ class Verified:
     findings: tuple[Finding, ...]
     blocks: int = 0
     unneeded: int = 0
+    left: tuple[tuple[str, int, int], ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
@@ -83,6 +85,7 @@ class Verified:
             "bytes": self.size,
             "blocks": self.blocks,
             "unneeded_blocks": self.unneeded,
+            "left_blocks": [{"folder": path, "blocks": blocks, "bytes": size} for path, blocks, size in self.left],
             "problems": findings,
         }
 
@@ -126,6 +129,7 @@ def verify(log: Log, folder: CheckpointFolder) -> Verified:
         size=sum(read.values()) + blocks.size,
         blocks=blocks.blocks,
         unneeded=blocks.unneeded,
+        left=blocks.left,
         findings=(
             *_metadata(log, before),
             *_of_log(before, back),

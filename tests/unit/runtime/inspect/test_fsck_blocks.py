@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,18 @@ def commit(batch: int, at: tuple[int, int] | None) -> Any:
     return SimpleNamespace(batch=batch, sources={"s": SimpleNamespace(position=position)})
 
 
-def recovered(*commits: Any, saved: Any = None) -> Any:
+def recovered(*commits: Any, saved: Any = None, **more: Any) -> Any:
     """Return what a log says that keeps these Commits, the last one in force."""
-    saves = SimpleNamespace(readable=lambda: {} if saved is None else {"mine": saved})
-    return SimpleNamespace(kept=[*commits], saves=saves, commit=commits[-1] if commits else None)
+    lost = more.pop("lost", {})
+    saves = SimpleNamespace(readable=lambda: {} if saved is None else {"mine": saved}, lost=lambda: lost)
+    whole = {"pending": None, "problems": [], "damaged": ()}
+    force = commits[-1] if commits else None
+    return SimpleNamespace(kept=[*commits], saves=saves, commit=force, **{**whole, **more})
+
+
+def without(batch: int) -> Any:
+    """Return a Commit of a batch whose job has no source `s`."""
+    return SimpleNamespace(batch=batch, sources={})
 
 
 @pytest.fixture
@@ -119,3 +128,58 @@ def test_a_damaged_seal_before_a_folder_that_is_gone_is_named(log: BlockLog) -> 
     assert meaning.startswith("the job stops before the rows of this block")
     with pytest.raises(BlockDamaged):
         log.refuse_hole(Place(2, 5))
+
+
+def test_blocks_of_a_dropped_source_are_named_once_no_batch_needs_them(log: BlockLog) -> None:
+    """Nothing else deletes them: a driver does not know a dropped source from one that no batch has read yet."""
+    ((folder, blocks, size),) = verified(log, recovered(without(9))).left
+    assert (folder, blocks) == ("blocks/s-0", 7)
+    assert size > 1_000
+    assert verified(log, recovered(without(9))).blocks == 0
+
+
+@pytest.mark.parametrize(
+    "needing",
+    [
+        recovered(commit(8, (1, 2)), without(9)),
+        recovered(commit(8, None), without(9)),
+        recovered(without(9), saved=commit(3, (1, 0))),
+        recovered(without(9), pending=SimpleNamespace(ranges={"s": {}})),
+        recovered(without(9), lost={"other": "cannot be read"}),
+        recovered(without(9), problems=["a gap"]),
+        recovered(without(9), damaged=("an entry",)),
+        recovered(),
+    ],
+    ids=["kept", "kept, before its first block", "saved", "begun", "lost save", "gap", "damaged end", "no batch yet"],
+)
+def test_blocks_that_a_batch_may_need_are_not_said_to_be_left(log: BlockLog, needing: Any) -> None:
+    """A restore reads them, a batch that was begun, or the first batch."""
+    result = verified(log, needing)
+    assert (result.blocks, result.left) == (7, ())
+
+
+def test_a_first_batch_that_came_meanwhile_has_the_source(log: BlockLog) -> None:
+    """A source that is new has blocks before it has a Commit."""
+    assert verified(log, recovered(without(9)), recovered(without(9), commit(10, (2, 5)))).left == ()
+
+
+@pytest.mark.fault("F18")
+def test_a_hole_in_blocks_that_are_left_stops_no_job_that_has_dropped_the_source(log: BlockLog) -> None:
+    """It was said to stop the job."""
+    log.store.delete(log.path(Place(1, 1)))
+    ((what, means),) = verified(log, recovered(without(9))).problems
+    assert "block 1 of epoch 1 of s-0 is gone" in what
+    assert means.startswith("if the job has source 's', it stops before the rows of this block")
+
+
+def test_a_source_whose_folder_was_deleted_as_told_begins_anew(tmp_path: Path) -> None:
+    """The remedy: fsck misses nothing then, and a source of that name is read from its beginning."""
+    pushed = Pushed(tmp_path / "job", receivers=1)
+    pushed.add(14)
+    log = pushed.log(0)
+    ((folder, _, _),) = verified(log, recovered(without(9))).left
+    shutil.rmtree(tmp_path / "job" / folder)
+    assert verified(log, recovered(without(9))) == VerifiedBlocks()
+    pushed.writers = [pushed.started(0)]
+    pushed.add(2)
+    assert pushed.reader().backlog(None)["0"].rows == 2
