@@ -55,7 +55,7 @@ def running(folder: Path, receiver: Receiver, form: RowsOfBlock) -> Iterator[tup
     assert blocks is not None
     supervisor = ReceiverSupervisor(
         blocks,
-        known=lambda: reader.known(0),
+        known=lambda: reader.known(0, None),
         order=lambda place, rate: reader.order(0, place, rate),
         tell=lambda event, state: None,
     )

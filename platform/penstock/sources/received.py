@@ -356,11 +356,16 @@ class ReceivingReader(CheckpointedReader):
             replication=self.receiving.replication,
         )
 
-    def known(self, index: int) -> Place:
-        """Return a place of a receiver's chain from which on no block is deleted; safe from any thread."""
+    def known(self, index: int, after: Position | None) -> Place:
+        """Return a place of a receiver's chain from which on no block is deleted; safe from any thread.
+
+        `after` is the position of the Commit in force. What is before it is read, and needs not be there.
+        """
         chain, log = self._chains.get(str(index)), self.log(str(index))
         if chain is not None:
             return chain.start
+        if after is not None and (place := _place(after, str(index))) is not None:
+            return place
         return BEGINNING if log is None else log.first()
 
     def waiting_bytes(self, index: int) -> int:

@@ -14,7 +14,7 @@ from penstock import millis
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.errors import BlocksGone, ConfigError
 from penstock.receivers import Receiver
-from penstock.receivers.block_log import BEGINNING, QUIET
+from penstock.receivers.block_log import BEGINNING, QUIET, BlockWriter
 from penstock.receivers.blocks import Place
 from penstock.receivers.hole_closing import close_holes
 from penstock.sources import Receive
@@ -71,7 +71,7 @@ def test_a_source_without_a_checkpoint_waits(tmp_path: Path) -> None:
     assert end == {"receivers": {"0": [0, 0], "1": [0, 0]}}
     assert end_of_batch(reader, end) == end
     assert not (tmp_path / "none").exists()
-    assert reader.known(0) == BEGINNING
+    assert reader.known(0, None) == BEGINNING
     assert not reader.ended(end)
 
 
@@ -235,7 +235,7 @@ def test_what_waits_is_counted_in_rows_and_bytes(tmp_path: Path) -> None:
     end = end_of_batch(reader, None)
     reader.backlog(end)
     assert reader.waiting_bytes(0) == 0
-    assert reader.known(0) == Place(1, 3)
+    assert reader.known(0, None) == Place(1, 3)
 
 
 def test_an_order_says_where_a_receiver_writes(tmp_path: Path) -> None:
@@ -340,3 +340,35 @@ def test_a_source_opens_with_its_columns(tmp_path: Path, spark: object) -> None:
     write(pushed.writers[0], [{"k": 7}])
     reader.keep_in(pushed.folder, "s")
     assert read(reader, reader.span(None, end_of_batch(reader, None)))["k"].to_pylist() == [7]
+
+
+@pytest.mark.fault("F18", "F47")
+@pytest.mark.parametrize("kept", [0, 3], ids=["all that was read", "the newest that was read"])
+def test_a_start_seals_behind_what_batches_have_read(tmp_path: Path, kept: int) -> None:
+    """After a kill, blocks that the log says are read may be gone: no number is given twice, and the job goes on."""
+    pushed = Pushed(tmp_path / "job", receivers=1, a_block=1)
+    pushed.add(4)
+    position = end_of_batch(pushed.reader(), None)
+    log = pushed.log(0)
+    for number in range(kept, 4):
+        log.store.delete(log.path(Place(1, number)))
+    begin = log.end_epochs(pushed.reader().known(0, position))
+    assert begin == Place(2, 4)
+    write(BlockWriter(log, begin), [{"k": 4}])
+    reader = pushed.reader()
+    end = end_of_batch(reader, position)
+    assert end == {"receivers": {"0": [2, 5]}}
+    assert reader.rows(reader.span(position, end)) == 1
+
+
+@pytest.mark.fault("F18", "F47")
+def test_a_start_refuses_the_hole_of_a_block_that_no_batch_has_read(tmp_path: Path) -> None:
+    """The log says what is read, and the blocks after it show that one is gone."""
+    pushed = Pushed(tmp_path / "job", receivers=1, a_block=1)
+    pushed.add(2)
+    position = end_of_batch(pushed.reader(), None)
+    pushed.add(2)
+    log = pushed.log(0)
+    log.store.delete(log.path(Place(1, 2)))
+    with pytest.raises(BlocksGone):
+        log.end_epochs(pushed.reader().known(0, position))

@@ -130,4 +130,5 @@ class JobRun:
             between=between,
         )
         receivers.draining = lambda: driver.draining
+        receivers.in_force = lambda: driver.commit
         return cls(engine=engine, driver=driver, receivers=receivers)

@@ -19,7 +19,7 @@ from penstock.receivers.local_process import LocalProcess
 from penstock.receivers.supervisor import Event, ReceiverState, ReceiverSupervisor
 from penstock.runtime.process.batch_events import tell_listeners
 from penstock.runtime.spark.receiver_tasks import ReceiverTasks
-from penstock.sources.base import CheckpointedReader, SourceReader
+from penstock.sources.base import CheckpointedReader, Position, SourceReader
 from penstock.sources.received import ReceivingReader
 from penstock.time.clock import Clock
 
@@ -55,6 +55,7 @@ class Receivers(Listener):
         draining: Returns whether the driver reads what is there and ends: then nothing more is received.
         listeners: Hear `on_receivers`.
         tasks: Runs receivers on the executors of a cluster; None where they run beside the driver.
+        in_force: Returns the Commit in force, None for none; safe from any thread.
     """
 
     graph: JobGraph
@@ -63,6 +64,7 @@ class Receivers(Listener):
     listeners: Sequence[Listener] = ()
     draining: Callable[[], bool] = lambda: False
     tasks: ReceiverTasks | None = None
+    in_force: Callable[[], Commit | None] = lambda: None
     _running: list[_Running] = field(default_factory=list)
     _events: queue.SimpleQueue[tuple[str, int, Event, ReceiverState]] = field(default_factory=queue.SimpleQueue)
     _is_on: bool = False
@@ -126,7 +128,7 @@ class Receivers(Listener):
         rate = self._rate(name)
         supervisor = ReceiverSupervisor(
             blocks,
-            known=lambda: reader.known(index),
+            known=lambda: reader.known(index, self._position(name)),
             order=lambda place, rate: reader.order(index, place, rate),
             tell=lambda event, state: self._events.put((name, index, event, state)),
             rate=rate,
@@ -134,6 +136,10 @@ class Receivers(Listener):
         )
         supervisor.start()
         return _Running(name, index, reader, supervisor, rate)
+
+    def _position(self, source: str) -> Position | None:
+        commit = self.in_force()
+        return None if commit is None or source not in commit.sources else commit.sources[source].position
 
     def _receiving(self) -> dict[str, ReceivingReader]:
         return {name: reader for name, reader in self.readers.items() if isinstance(reader, ReceivingReader)}

@@ -16,6 +16,8 @@ from penstock.errors import ReceiversTakeAllCores
 from penstock.graph.policies import MaxRate
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING
+from penstock.receivers.blocks import Place
+from penstock.runtime.process import receiving
 from penstock.runtime.process.receiving import MOST_WAITING, Receivers, receiver_rate, sweeping
 from penstock.runtime.spark.receiver_tasks import refuse_all_cores
 from penstock.sinks import MemorySink
@@ -132,6 +134,28 @@ def test_a_run_that_would_take_all_cores_is_refused_before_it_receives(tmp_path:
         raise AssertionError
     running.serve()
     assert running.pids() == []
+
+
+def test_a_receiver_starts_behind_what_the_commit_in_force_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F47: of its own source, and as the Commit is when the receiver starts; without one at the first block."""
+    running, pushed = receivers(tmp_path, Counting(5), Notes())
+    pushed.writers, pushed.receivers = [pushed.started(0)], 1
+    pushed.add(4)
+    known: list[Any] = []
+    monkeypatch.setattr(
+        receiving, "ReceiverSupervisor", lambda *_, **given: known.append(given["known"]) or SimpleNamespace(start=str)
+    )
+    running._is_on = True
+    running._start()
+    assert known[0]() == Place(1, 0)
+    other = SimpleNamespace(position={"receivers": {"0": [7, 7]}})
+    running.in_force = lambda: SimpleNamespace(sources={"other": other})  # type: ignore[assignment, return-value]
+    assert known[0]() == Place(1, 0)
+    read = SimpleNamespace(position={"receivers": {"0": [1, 2]}})
+    running.in_force = lambda: SimpleNamespace(sources={"other": other, "s": read})  # type: ignore[assignment, return-value]
+    assert known[0]() == Place(1, 2)
 
 
 class Held:
