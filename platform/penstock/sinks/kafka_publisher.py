@@ -179,6 +179,12 @@ class TransactionalPublisher(_KafkaPublisher):
                 # The brokers forget a transactional id that nobody has used for a week; a new producer has it again.
                 if attempt or not _is_forgotten(why.args[0]):
                     raise self._raised(why.args[0]) from why
+            except TimeoutError as why:
+                self._producers.pop(publication.app, None)
+                if attempt:
+                    silent = "the coordinator of the consumer group does not answer"
+                    raise SinkUnavailable(silent, where=self.target.topic) from why
+                log.warning("sink.producer_replaced", topic=self.target.topic, batch=publication.batch)
             except BaseException:
                 self._producers.pop(publication.app, None)
                 raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,15 @@ from penstock.kafka.client import LIBRDKAFKA
 from penstock.sinks.kafka_brokers import without_producing
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import Producer, TopicPartition
 
 __all__ = ["Transactions"]
 
 _ABORTING = 5.0
 """Seconds for the end of a transaction that failed: where they are too few, it ends by its own timeout."""
+_SENDING = 15.0
+"""Seconds for the offset. librdkafka 2.16 ignores the limit of that call (its issues 5456 and 5511). Where a broker was
+restarted it may wait for ever, also once the broker is there. A new producer does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Transactions:
     """A producer that has the transactional id of an app, and what the group of that name is to librdkafka.
 
     Each method raises KafkaException. `patience` is how many seconds one answer may take.
+    After TimeoutError, which `transaction` alone raises, a call of the producer runs still. Nobody may use it again.
     """
 
     producer: Producer
@@ -53,10 +59,27 @@ class Transactions:
         self.producer.begin_transaction()
         try:
             yield self.producer
-            offset = TopicPartition(self.topic, 0, batch, topic_id)
-            self.producer.send_offsets_to_transaction([offset], self.group, self.patience)
+            self._send(TopicPartition(self.topic, 0, batch, topic_id))
             self.producer.commit_transaction(self.patience)
+        except TimeoutError:  # who takes the transactional id next ends the transaction
+            raise
         except BaseException:
             with suppress(KafkaException):  # so that readers need not wait for its timeout
                 self.producer.abort_transaction(_ABORTING)
             raise
+
+    def _send(self, offset: TopicPartition) -> None:
+        """Send the group's offset; raises TimeoutError where librdkafka does not return."""
+        sent: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                self.producer.send_offsets_to_transaction([offset], self.group, self.patience)
+            except BaseException as why:  # noqa: BLE001 - raised where the result is asked for
+                sent.set_exception(why)
+            else:
+                sent.set_result(None)
+
+        # A daemon: it may never end, and the driver's process does not wait for it.
+        threading.Thread(target=send, name="penstock-kafka-offset", daemon=True).start()
+        sent.result(min(_SENDING, self.patience))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException
 from kafka_topics import numbers_in, records_in
 from kafka_writing import APP, Writing
 
-from penstock.errors import SinkAhead, SinkConflict
+from penstock.errors import SinkAhead, SinkConflict, SinkUnavailable
+from penstock.sinks import kafka_transactions
 from tools.kafka_server import KafkaServer
 from tools.waiting import until
 
@@ -127,6 +130,39 @@ def test_an_open_transaction_of_a_dead_driver_is_no_batch(writing: Writing) -> N
     with pytest.raises(KafkaException, match="_FENCED"):
         producer.commit_transaction(30)
     assert shown(writing) == [0, 1]
+
+
+@pytest.mark.fault("F58")
+@pytest.mark.parametrize("hangs", [1, 2], ids=["once", "again"])
+def test_a_call_that_never_returns_is_given_up_with_its_producer(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch, hangs: int
+) -> None:
+    """Of librdkafka, which ignores a time limit where a broker was restarted; a new producer has the batch once."""
+    left, ended = [hangs], threading.Event()
+
+    class Hanging(confluent_kafka.cimpl.Producer):
+        def send_offsets_to_transaction(self, *args: Any) -> None:
+            if left[0]:
+                left[0] -= 1
+                ended.wait()
+            super().send_offsets_to_transaction(*args)
+
+    publisher = writing.publisher()
+    publisher.publish(writing.batch(0, [0]))
+    publisher._producers.clear()
+    monkeypatch.setattr(confluent_kafka, "Producer", Hanging)
+    monkeypatch.setattr(kafka_transactions, "_SENDING", 0.5)
+    try:
+        if hangs > 1:
+            with pytest.raises(SinkUnavailable, match="coordinator"):
+                publisher.publish(writing.batch(1, [1]))
+        publisher.publish(writing.batch(1, [1]))
+        publisher.publish(writing.batch(2, [2]))
+        assert shown(writing) == [0, 1, 2]
+    finally:
+        ended.set()
+    until(lambda: "penstock-kafka-offset" not in {t.name for t in threading.enumerate()}, "the calls to end")
+    assert shown(writing) == [0, 1, 2], "what hung is fenced"
 
 
 def is_forgotten(servers: str, app: str) -> bool:
