@@ -37,6 +37,8 @@ __all__ = ["run_inverse"]
 
 LENGTH = 60
 """Batches of a window; one enters and one leaves with each."""
+CYCLE = 64
+"""Batches from one merge of all segments of the state to the next: each of them costs more or less."""
 KEYS = 10_000
 """Keys of the claim. With few, what a batch of any size costs counts for more than the rows."""
 
@@ -50,11 +52,11 @@ class _Times:
 
 
 def run_inverse(_spark: SparkSession, *, quick: bool) -> list[Claim]:
-    """Sums of 2,000 and 10,000 keys over 60 batches, each with a row of every key; quick measures fewer batches."""
+    """Sums of 2,000 and 10,000 keys over 60 batches, each with a row of every key; quick measures half a cycle."""
     with report("inverse reduction") as results, scratch() as root:
         for keys in (2_000, KEYS):
             taken = {
-                name: _times(root / f"{keys} {name}", keys, inverse, batches=10 if quick else 20)
+                name: _times(root / f"{keys} {name}", keys, inverse, batches=CYCLE // 2 if quick else CYCLE)
                 for name, inverse in _WAYS.items()
             }
             rows = [
