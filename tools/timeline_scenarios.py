@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock import Job, OnNewVersion, agg, count, seconds
 from penstock.evictors import KeepLast
 from penstock.sinks import MemorySink
@@ -135,6 +138,17 @@ def _lasting() -> Job:
     made = rows.key_by("k").window("w", window).aggregate(n=agg.count(), total=agg.sum("v"))
     made.write("out", MemorySink())
     return job
+
+
+def _mapped() -> Job:
+    job = Job("timeline", partitions=2)
+    rows = job.source("rows", MemorySource(_SCHEMA), event_time="t", max_out_of_order=seconds(5))
+    rows.map_batches("halves", _halves, output="t timestamp, half double", same_rows=True).write("out", MemorySink())
+    return job
+
+
+def _halves(rows: pa.Table, _info: object) -> pa.Table:
+    return pa.table({"t": rows["t"], "half": pc.multiply(rows["v"], 0.5)})
 
 
 def _by_batch() -> Job:
@@ -363,6 +377,14 @@ SCENARIOS: Mapping[str, Scenario] = {
         batches=[{"rows": _rows(("a", 10, 1), ("b", 10, 5))}, {"rows": _rows(("a", 20, 2))}, {}, {}],
         label=lambda row: f"{row['k']}: {row['v']}",
         shown=lambda row: f"{row['k']}: {row['total']} {row['why']}".strip(),
+        spans=False,
+    ),
+    "map-batches": Scenario(
+        title="map_batches(halves, same_rows=True): each row at once, with its event time, and nothing is kept",
+        ticks=_TICKS,
+        build=_mapped,
+        batches=_BATCHES,
+        shown=lambda row: f"{row['half']:g}",
         spans=False,
     ),
 }
