@@ -89,9 +89,9 @@ def _show(job: str, verified: Verified) -> None:
     if verified.blocks or verified.unneeded:
         state += f", {verified.blocks:,} blocks of receivers (and {verified.unneeded:,} that no batch needs)"
     print(f"{job}: {state}; {'not all' if verified.findings else 'all'} is as it was written")
-    for folder, blocks, size in verified.left:
-        source = folder.rpartition("/")[2].rpartition("-")[0]
-        print(f"  {folder}: {blocks:,} blocks, {size / _MIB:,.1f} MiB, of a source {source!r} that no kept batch has")
+    for left in verified.left:
+        what = f"{left.blocks:,} blocks, {left.size / _MIB:,.1f} MiB, of a source {left.source!r}"
+        print(f"  {left.folder}: {what} that no kept batch has")
         print("    means: if the job dropped this source, delete the folder. Otherwise its next batch reads them")
     for finding in verified.findings:
         print(f"  {finding.what}\n    means: {finding.means}")

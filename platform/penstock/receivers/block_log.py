@@ -60,9 +60,24 @@ class BlockLog:
     store: CheckpointStore
     receiver: str
 
+    @property
+    def source(self) -> str:
+        """Return the source whose receiver it is."""
+        return self.receiver.rpartition("-")[0]
+
+    @property
+    def number(self) -> str:
+        """Return the number of the receiver among those of its source, as text."""
+        return self.receiver.rpartition("-")[2]
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the blocks, below the checkpoint of the job."""
+        return f"{FOLDER}/{self.receiver}"
+
     def path(self, place: Place) -> str:
         """Return the path of a place."""
-        return f"{FOLDER}/{self.receiver}/{place.epoch:06}/{place.number:012}"
+        return f"{self.folder}/{place.epoch:06}/{place.number:012}"
 
     def open_epoch(self, epoch: int) -> None:
         """Begin the folder of an epoch, unless it is there."""
@@ -74,7 +89,7 @@ class BlockLog:
         return self.store.exists(self._opened(epoch))
 
     def _opened(self, epoch: int) -> str:
-        return f"{FOLDER}/{self.receiver}/{epoch:06}/opened"
+        return f"{self.folder}/{epoch:06}/opened"
 
     def look(self, place: Place) -> Block | Seal | None:
         """Return what is at a place; None where nothing is."""
@@ -112,7 +127,7 @@ class BlockLog:
 
     def listed(self) -> list[Place]:
         """Return the places that a listing shows, in the order of the chain; a hint only."""
-        start = f"{FOLDER}/{self.receiver}"
+        start = self.folder
         names = (_NAME.fullmatch(path.removeprefix(f"{start}/")) for path in self.store.list(start))
         return sorted(Place(int(name[1]), int(name[2])) for name in names if name is not None)
 

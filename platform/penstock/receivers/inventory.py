@@ -58,8 +58,7 @@ def logs_in(store: CheckpointStore) -> list[BlockLog]:
 
 def receivers_in(store: CheckpointStore, source: str) -> set[str]:
     """Return the numbers, as text, of the receivers of a source that have blocks in a checkpoint."""
-    names = (log.receiver.rpartition("-") for log in logs_in(store))
-    return {number for of, _, number in names if of == source and number.isdecimal()}
+    return {log.number for log in logs_in(store) if log.source == source and log.number.isdecimal()}
 
 
 def places_in(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, Place]:

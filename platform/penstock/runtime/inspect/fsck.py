@@ -26,7 +26,7 @@ from penstock.errors import (
     StateMissing,
     StorageDenied,
 )
-from penstock.runtime.inspect.fsck_blocks import verify_blocks
+from penstock.runtime.inspect.fsck_blocks import LeftBlocks, verify_blocks
 from penstock.runtime.inspect.fsck_output import verify_manifests, verify_output
 from penstock.runtime.snapshots.catalog import snapshot_problems, snapshots_of, unreadable_tables
 from penstock.state.manifest import Manifest, ManifestRef
@@ -65,7 +65,7 @@ class Verified:
     Attributes:
         blocks: Blocks of receivers that a batch may still read.
         unneeded: Blocks that none reads any more, until the next sweep.
-        left: The folder of each receiver whose source no kept batch has, with its blocks and their bytes.
+        left: What receivers of sources have left that no kept batch has.
     """
 
     batches: int
@@ -74,7 +74,7 @@ class Verified:
     findings: tuple[Finding, ...]
     blocks: int = 0
     unneeded: int = 0
-    left: tuple[tuple[str, int, int], ...] = ()
+    left: tuple[LeftBlocks, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
@@ -85,7 +85,7 @@ class Verified:
             "bytes": self.size,
             "blocks": self.blocks,
             "unneeded_blocks": self.unneeded,
-            "left_blocks": [{"folder": path, "blocks": blocks, "bytes": size} for path, blocks, size in self.left],
+            "left_blocks": [{"folder": left.folder, "blocks": left.blocks, "bytes": left.size} for left in self.left],
             "problems": findings,
         }
 

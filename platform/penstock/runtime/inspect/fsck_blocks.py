@@ -8,14 +8,24 @@ from dataclasses import dataclass
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.storage.store import CheckpointStore
-from penstock.receivers.block_log import FOLDER, BlockLog
+from penstock.receivers.block_log import BlockLog
 from penstock.receivers.blocks import Place
 from penstock.receivers.inventory import BlockFault, Fault, inventory_of, logs_in, places_in
 
-__all__ = ["VerifiedBlocks", "verify_blocks"]
+__all__ = ["LeftBlocks", "VerifiedBlocks", "verify_blocks"]
 
 _NAMED = 5
 """The batches that a finding names."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBlocks:
+    """The whole blocks of a receiver whose `source` no batch that can be restored has; `size` in bytes."""
+
+    source: str
+    folder: str
+    blocks: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +37,14 @@ class VerifiedBlocks:
         size: Their bytes.
         unneeded: Files that no kept batch reads on from, and that the next sweep deletes.
         problems: What is wrong, and what that means for the job.
-        left: The folder of each receiver whose source no batch that can be restored has, its whole blocks, their bytes.
+        left: What sources have left that no batch that can be restored has.
     """
 
     blocks: int = 0
     size: int = 0
     unneeded: int = 0
     problems: tuple[tuple[str, str], ...] = ()
-    left: tuple[tuple[str, int, int], ...] = ()
+    left: tuple[LeftBlocks, ...] = ()
 
 
 def verify_blocks(store: CheckpointStore, recovered: Recovered, *, again: Callable[[], Recovered]) -> VerifiedBlocks:
@@ -47,14 +57,14 @@ def verify_blocks(store: CheckpointStore, recovered: Recovered, *, again: Callab
     """
     blocks = size = unneeded = 0
     problems: list[tuple[str, str]] = []
-    left: list[tuple[str, int, int]] = []
+    left: list[LeftBlocks] = []
     names = {receiver.receiver for receiver in logs_in(store)}
     known = {} if recovered.commit is None else _places(recovered.commit)
     for receiver in (BlockLog(store, name) for name in sorted(names | known.keys())):
         inventory = inventory_of(receiver, _Needs.of(recovered, receiver).start)
         if _is_left(recovered, receiver) and _is_left(again(), receiver):  # a first batch may have come meanwhile
             if inventory.blocks:
-                left.append((f"{FOLDER}/{receiver.receiver}", inventory.blocks, inventory.size))
+                left.append(LeftBlocks(receiver.source, receiver.folder, inventory.blocks, inventory.size))
             problems += [(fault.what, _means_left(receiver)) for fault in inventory.faults]
             continue
         blocks, size = blocks + inventory.blocks, size + inventory.size
@@ -72,17 +82,16 @@ def _is_left(recovered: Recovered, receiver: BlockLog) -> bool:
     """
     if recovered.commit is None or recovered.problems or recovered.damaged or recovered.saves.lost():
         return False  # what cannot be read may have the source, and be put back from a copy
-    source = receiver.receiver.rpartition("-")[0]
+    source = receiver.source
     commits = [recovered.commit, *recovered.kept, *recovered.saves.readable().values()]
     is_begun = recovered.pending is not None and source in recovered.pending.ranges
     return not is_begun and not any(source in commit.sources for commit in commits)
 
 
 def _means_left(receiver: BlockLog) -> str:
-    source = receiver.receiver.rpartition("-")[0]
     return (
-        f"if the job has source {source!r}, it stops before the rows of this block: put the file back from a copy, or "
-        "begin with --from empty"
+        f"if the job has source {receiver.source!r}, it stops before the rows of this block: put the file back from a "
+        "copy, or begin with --from empty"
     )
 
 

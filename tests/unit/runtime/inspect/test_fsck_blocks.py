@@ -132,9 +132,9 @@ def test_a_damaged_seal_before_a_folder_that_is_gone_is_named(log: BlockLog) -> 
 
 def test_blocks_of_a_dropped_source_are_named_once_no_batch_needs_them(log: BlockLog) -> None:
     """Nothing else deletes them: a driver does not know a dropped source from one that no batch has read yet."""
-    ((folder, blocks, size),) = verified(log, recovered(without(9))).left
-    assert (folder, blocks) == ("blocks/s-0", 7)
-    assert size > 1_000
+    (left,) = verified(log, recovered(without(9))).left
+    assert (left.source, left.folder, left.blocks) == ("s", "blocks/s-0", 7)
+    assert left.size > 1_000
     assert verified(log, recovered(without(9))).blocks == 0
 
 
@@ -177,8 +177,8 @@ def test_a_source_whose_folder_was_deleted_as_told_begins_anew(tmp_path: Path) -
     pushed = Pushed(tmp_path / "job", receivers=1)
     pushed.add(14)
     log = pushed.log(0)
-    ((folder, _, _),) = verified(log, recovered(without(9))).left
-    shutil.rmtree(tmp_path / "job" / folder)
+    (left,) = verified(log, recovered(without(9))).left
+    shutil.rmtree(tmp_path / "job" / left.folder)
     assert verified(log, recovered(without(9))) == VerifiedBlocks()
     pushed.writers = [pushed.started(0)]
     pushed.add(2)
