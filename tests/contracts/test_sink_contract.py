@@ -24,7 +24,7 @@ from pyarrow.dataset import dataset
 from system_errors import OF_WRITES, name_of
 from written_files import stage_by_form, staged_of
 
-from penstock.errors import StorageUnavailable
+from penstock.errors import CheckpointCopied, SinkConflict, StorageUnavailable
 from penstock.sinks import (
     Console,
     Delivery,
@@ -38,7 +38,7 @@ from penstock.sinks import (
     Parquet,
     Postgres,
 )
-from penstock.sinks.base import Staged, Target
+from penstock.sinks.base import Publication, Staged, Target
 from penstock.sinks.files.folders import output_folder
 from penstock.sinks.staged_files import stage_table
 from penstock.testing.sink_contract import (
@@ -48,6 +48,7 @@ from penstock.testing.sink_contract import (
     DeduplicatingContract,
     ReadableContract,
     RepeatingContract,
+    SinkContract,
     TruncatableContract,
     World,
 )
@@ -69,7 +70,35 @@ def delta_world(folder: Path, **more: Any) -> World:
     )
 
 
-class TestMemorySink(DeduplicatingContract, ReadableContract):
+class CopyContract(SinkContract):
+    """The suite for sinks that tell a batch from that of a driver with a copy of the checkpoint."""
+
+    @pytest.mark.remedy("PEN-SNK-025")
+    @pytest.mark.fault("F31")
+    def test_a_batch_that_a_copy_has_published_is_no_batch_of_ours(self, made: World) -> None:
+        """Publication.refuse_copy: its rows stay, ours are not taken for shown, and a redo of its own is a redo."""
+
+        def batch(number: int, k: int, fingerprint: int | None) -> Publication:
+            return replace(made.publication(number, made.stage(k)), fingerprint=fingerprint)
+
+        ours, copy = made.publisher(), made.publisher()
+        ours.publish(batch(6, 6, 1))
+        theirs = batch(7, 7, 2**31 - 1)
+        copy.publish(theirs)
+        for publisher in (ours, made.publisher()):
+            # A publisher that somebody has fenced is told that first, and another one is asked at the next start.
+            with pytest.raises((CheckpointCopied, SinkConflict)) as caught:
+                publisher.publish(batch(7, 8, 0))
+        assert (caught.type, caught.value.exit_code, caught.value.fields) == (CheckpointCopied, 78, {"batch": 7})
+        made.publisher().publish(theirs)
+        made.publisher().publish(batch(7, 9, None))
+        made.publisher().publish(batch(8, 8, 5))
+        made.publisher().publish(batch(9, 9, None))
+        made.publisher().publish(batch(9, 10, 3))  # earlier versions have noted none, and may be there again
+        assert made.shown() == [6, 7, 8, 9]
+
+
+class TestMemorySink(CopyContract, DeduplicatingContract, ReadableContract):
     """Rows in the process."""
 
     @pytest.fixture
@@ -81,7 +110,7 @@ class TestMemorySink(DeduplicatingContract, ReadableContract):
         return memory_world(tmp_path)
 
 
-class TestDelta(CreatingContract, ReadableContract, TruncatableContract):
+class TestDelta(CopyContract, CreatingContract, ReadableContract, TruncatableContract):
     """A Delta table, committed by delta-rs."""
 
     @pytest.fixture
@@ -137,7 +166,7 @@ class OwnRowsContract(TruncatableContract):
         assert sorted(made.shown()) == [0, 9]
 
 
-class TestParquet(CreatingContract, OwnRowsContract):
+class TestParquet(CopyContract, CreatingContract, OwnRowsContract):
     """A folder of Parquet files."""
 
     @pytest.fixture
@@ -149,7 +178,7 @@ class TestParquet(CreatingContract, OwnRowsContract):
         return parquet_world(tmp_path)
 
 
-class TestParquetOfTasks(CreatingContract, OwnRowsContract):
+class TestParquetOfTasks(CopyContract, CreatingContract, OwnRowsContract):
     """A folder of Parquet files that tasks have written."""
 
     @pytest.fixture
@@ -173,7 +202,7 @@ def json_lines_world(folder: Path) -> World:
     return World(sink, folder, shown)
 
 
-class TestJsonLines(CreatingContract, OwnRowsContract):
+class TestJsonLines(CopyContract, CreatingContract, OwnRowsContract):
     """A folder of files with a JSON object a line."""
 
     @pytest.fixture
@@ -185,7 +214,7 @@ class TestJsonLines(CreatingContract, OwnRowsContract):
         return json_lines_world(tmp_path)
 
 
-class TestJsonLinesOfTasks(CreatingContract, OwnRowsContract):
+class TestJsonLinesOfTasks(CopyContract, CreatingContract, OwnRowsContract):
     """A folder of files with a JSON object a line that tasks have written."""
 
     @pytest.fixture
@@ -212,7 +241,7 @@ def hdfs_world(url: str, folder: Path) -> World:
 
 @pytest.mark.integration
 @pytest.mark.sample(3, of="files of sinks on HDFS")
-class TestJsonLinesOnHdfs(CreatingContract, OwnRowsContract):
+class TestJsonLinesOnHdfs(CopyContract, CreatingContract, OwnRowsContract):
     """A folder on HDFS."""
 
     @pytest.fixture
@@ -238,7 +267,7 @@ class TestJsonLinesOfTasksOnHdfs(CreatingContract, OwnRowsContract):
         return by_tasks(hdfs_world(hdfs.url(secrets.token_hex(8)), tmp_path))
 
 
-class TestDeltaUpsert(CreatingContract, TruncatableContract):
+class TestDeltaUpsert(CopyContract, CreatingContract, TruncatableContract):
     """A Delta table in which rows replace those of their keys."""
 
     @pytest.fixture
@@ -270,7 +299,7 @@ class Encoded(Json):
 @pytest.mark.integration
 @pytest.mark.usefixtures("topic")  # creates topics, which are unknown at first
 @pytest.mark.sample(8, of="exactly once into Kafka")
-class TestKafka(CreatingContract, DeduplicatingContract):
+class TestKafka(CopyContract, CreatingContract, DeduplicatingContract):
     """A topic, written in transactions."""
 
     @pytest.fixture
@@ -306,7 +335,7 @@ def postgres_world(postgres: Any, folder: Path, **more: Any) -> World:
 
 @pytest.mark.integration
 @pytest.mark.sample(8, of="appends to PostgreSQL")
-class TestPostgres(CreatingContract, DeduplicatingContract):
+class TestPostgres(CopyContract, CreatingContract, DeduplicatingContract):
     """A table of PostgreSQL that each row is added to."""
 
     @pytest.fixture
@@ -320,7 +349,7 @@ class TestPostgres(CreatingContract, DeduplicatingContract):
 
 @pytest.mark.integration
 @pytest.mark.sample(8, of="upserts into PostgreSQL")
-class TestPostgresUpsert(CreatingContract, DeduplicatingContract):
+class TestPostgresUpsert(CopyContract, CreatingContract, DeduplicatingContract):
     """A table of PostgreSQL in which rows replace those of their keys."""
 
     @pytest.fixture

@@ -1,13 +1,11 @@
 """A world without Spark for the real driver loop: one source, three sinks, one windowed step.
 
 `World` is what outlives a driver: the source's rows, the tables, the files that tasks wrote. `FakeEngine` is what a
-driver computes with; it holds no truth. The tables keep to Delta's rule: the version of an app goes up, a version
-that is there is left alone, and a lower one is refused.
-Staged files and state stand below the job's folder as the real ones do, so that sweeping is a part of what is tested.
+driver computes with; it holds no truth. The tables keep to Delta's rule: the version of an app goes up, a version that
+is there is left alone, and a lower one is refused. Staged files and state stand below the job's folder, as real ones do.
 
-Row i of the source has id i and an event time in seconds. It goes to sink `raw` as it is, and into tumbling windows
-of 4 seconds by key (the parity of its id). A closed window goes to sink `windows` with the ids in it, a late row to
-sink `late`.
+Row i of the source has id i and an event time in seconds. It goes to sink `raw`, and into tumbling windows of 4 seconds
+by key (the parity of its id). A closed window goes to sink `windows` with the ids in it, a late row to sink `late`.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.locate import folder_at
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.checkpoint.storage.store import CheckpointStore
-from penstock.errors import CannotTruncate, CheckpointCorrupt, HolderAlive, SinkAhead
+from penstock.errors import CannotTruncate, CheckpointCopied, CheckpointCorrupt, HolderAlive, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -162,18 +160,21 @@ class Table:
     shown: list[Shown] = field(default_factory=list)
     history: list[tuple[int, str, int, tuple[Shown, ...]]] = field(default_factory=list)
     """Each version from 1 on: its number, the app and its version, and what the table showed then."""
+    files: dict[str, Sequence[str]] = field(default_factory=dict)
 
     def note(self, app: str, version: int) -> None:
         """Note what the table shows now as a version of its own."""
         self.history.append((len(self.history) + 1, app, version, tuple(self.shown)))
 
-    def publish(self, app: str, batch: int, rows: Sequence[Any]) -> None:
-        """Show the rows as version `batch` of the app, unless they are shown; Raises SinkAhead below it."""
+    def publish(self, app: str, batch: int, rows: Sequence[Any], files: Sequence[str] = ()) -> None:
+        """Show the rows as version `batch` of the app, unless these files are shown; raises SinkAhead below it."""
         seen = self.versions.get(app, -1)
+        if seen == batch and files and self.files.get(app, files) != files:  # a table in a file has no names
+            raise CheckpointCopied(f"the table has other files of batch {batch}")
         if seen > batch:
             raise SinkAhead(f"the table has batch {seen} and is asked to take batch {batch}", seen=seen, batch=batch)
         if seen < batch:
-            self.versions[app] = batch
+            self.versions[app], self.files[app] = batch, files
             self.shown.extend(Shown(app, batch, row) for row in rows)
             self.note(app, batch)
 
@@ -294,7 +295,8 @@ class WorldPublisher:
         after = self.engine.on_publish(self.name, batch)
         if self.name in self.world.blind:
             table.versions.clear()
-        table.publish(app, batch, [row for f in files for row in self.world.staged(self.name, f.path)])
+        names = [f.path for f in files]
+        table.publish(app, batch, [row for name in names for row in self.world.staged(self.name, name)], names)
         if after is not None:
             raise after
 

@@ -56,9 +56,9 @@ class KeptTable(Table):
 
     file: Path = Path()
 
-    def publish(self, app: str, batch: int, rows: Sequence[Any]) -> None:
+    def publish(self, app: str, batch: int, rows: Sequence[Any], files: Sequence[str] = ()) -> None:
         """Show the rows as a Delta table would."""
-        super().publish(app, batch, rows)
+        super().publish(app, batch, rows, files)
         temp = self.file.with_suffix(".tmp")
         temp.write_text(json.dumps([self.versions, [[row.app, row.batch, row.row] for row in self.shown]]))
         temp.replace(self.file)

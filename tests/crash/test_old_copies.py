@@ -6,13 +6,14 @@ other rows, and the tables would take them for rows they have.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from fake_engine import PARTITIONS, FakeEngine, NoSink, NoSource, Witness, World, make_driver, windowed_job
 
 from penstock import agg
-from penstock.errors import PenstockError, SinkAhead
+from penstock.errors import CannotRestore, CheckpointCopied, PenstockError, SinkAhead
 from penstock.graph.durations import seconds
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -83,3 +84,18 @@ def test_a_restore_over_damage_does_not_use_ids_that_a_table_has(tmp_path: Path)
     person = make_driver(world, store, "person", graph=windowed_job(0))
     with pytest.raises(SinkAhead):
         list(restore(person, RestoreTarget(restore=True, batch=0)))
+
+
+@pytest.mark.fault("F31")
+def test_a_batch_of_a_copy_is_in_no_restored_checkpoint(tmp_path: Path) -> None:
+    """Its rows in the table are another driver's: a start is refused, and a restore that would keep the batch."""
+    world, store = World(root=tmp_path, times=[float(i) for i in range(12)]), Witness()
+    ran(world, store, windowed_job(0), 4)
+    raw = world.tables["raw"]
+    raw.files = {app: ["of another run"] for app in raw.files}
+    assert isinstance(restarted(world, store, windowed_job(0)), CheckpointCopied)
+    for batch, refused in ((3, True), (2, False)):
+        person = make_driver(world, store, "person", graph=windowed_job(0))
+        with pytest.raises(CannotRestore, match="batch 3 .* restore one before") if refused else nullcontext():
+            list(restore(person, RestoreTarget(restore=True, batch=batch)))
+    assert restarted(world, store, windowed_job(0)) is None

@@ -324,7 +324,7 @@ def test_a_seed_gives_the_same_storm_again(root: Path) -> None:
     assert (first.ends, first.world.tables) == (again.ends, again.world.tables)
 
 
-def forgetful(table: Table, app: str, batch: int, rows: Sequence[object]) -> None:
+def forgetful(table: Table, app: str, batch: int, rows: Sequence[object], files: Sequence[str] = ()) -> None:
     """Publish without asking for the version."""
     table.shown.extend(Shown(app, batch, row) for row in rows)
 

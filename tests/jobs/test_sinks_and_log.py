@@ -23,6 +23,7 @@ from penstock.checkpoint.log.takeover import confirm
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.errors import (
     CannotRestore,
+    CheckpointCopied,
     CheckpointCorrupt,
     Fenced,
     SinkAhead,
@@ -310,6 +311,30 @@ def test_a_checkpoint_from_a_backup_is_refused_while_the_table_is_ahead(world):
     with world.running(1):
         pass
     assert world.shown() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.remedy("PEN-SNK-025")
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize("remedy", ["the copy goes on", "both go back"])
+def test_of_two_drivers_with_one_checkpoint_the_second_of_a_batch_is_told(world, remedy):
+    """F31: its rows are not taken for those that are there; then either driver goes on as the remedy says."""
+    copied = world.root / "copy"
+    with world.running(2) as ours:
+        shutil.copytree(world.root / "checkpoints", copied)
+        with Harness(make_job(Delta(world.table)), copied) as copy:
+            copy.batch({"orders": [order("a", 9, 8)]})
+            with pytest.raises(CheckpointCopied, match="batch 2 is there already, with other files") as caught:
+                ours.batch({"orders": [order("a", 9, 9)]})
+            assert (caught.value.exit_code, world.shown()) == (78, [0, 1, 8])
+            with pytest.raises(CheckpointCopied):
+                ours.restart()
+            if remedy == "the copy goes on":
+                copy.batch({"orders": [order("a", 10, 10)]})
+                assert world.shown() == [0, 1, 8, 10]
+        if remedy == "both go back":
+            ours.restore(batch=1, truncate_sinks=True)
+            ours.run()
+            assert world.shown() == [0, 1, 9]
 
 
 def test_a_sink_moved_to_another_table_after_a_clean_stop_goes_on_there(world):

@@ -23,6 +23,18 @@ class SinkAhead(SinkError):
     exit_code = EXIT_PERSON
 
 
+class CheckpointCopied(SinkError):
+    """The sink shows this batch with the rows of another driver, which runs a copy of the checkpoint (F31)."""
+
+    code = "PEN-SNK-025"
+    remedy = (
+        "End the jobs of all copies but one. The one whose batch the sink shows simply continues. To keep this one, "
+        "restore a batch from before the copy was made: `penstock restore JOB --from batch=N --truncate-sinks`. That "
+        "removes the later batches of both from the sinks, and this job computes its own again."
+    )
+    exit_code = EXIT_PERSON
+
+
 class SinkConflict(SinkError):
     """Others write to the sink at the same time."""
 

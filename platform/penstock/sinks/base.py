@@ -41,6 +41,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
+from penstock.errors import CheckpointCopied
 
 __all__ = [
     "FEW",
@@ -122,7 +123,8 @@ class Publication:
     """A request to a publisher: to make visible the files that Commit `batch` names, under one app id.
 
     `app` is `<checkpoint uuid>/<sink>`, and never that of another checkpoint or sink. Of one app the batches come in
-    rising order, with gaps: a batch without rows for the sink may be left out.
+    rising order, with gaps: a batch without rows for the sink may be left out. `fingerprint` tells the files from those
+    that a driver of a copy of the checkpoint has under the same app and number: 31 bits, None where nobody compares.
     """
 
     app: str
@@ -130,6 +132,20 @@ class Publication:
     files: Sequence[Staged]
     schema: pa.Schema = field(repr=False)
     origin: Origin = Origin(job="", time=0)
+    fingerprint: int | None = None
+
+    def refuse_copy(self, shown: int | None, where: str) -> None:
+        """Raise CheckpointCopied where the target shows the batch with another fingerprint; None tells nothing.
+
+        A sink asks it before it leaves a batch alone that is visible already.
+        """
+        if shown is not None and self.fingerprint is not None and shown != self.fingerprint:
+            raise CheckpointCopied(
+                f"batch {self.batch} is there already, with other files: another driver has published it, and runs a "
+                "copy of this checkpoint",
+                where=where,
+                batch=self.batch,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from penstock.kafka.admin import SECONDS, Admin, Topic
 from penstock.kafka.client import LIBRDKAFKA, Trouble, text_of, trouble_of
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 __all__ = ["Marker", "NewTopic", "SinkBrokers", "sink_error", "without_producing"]
 
@@ -57,11 +57,20 @@ class NewTopic:
 class Marker:
     """The batch that an app has published into a topic, as the offset of a consumer group.
 
-    Its metadata is the id of the topic. A tool that resets the offsets of a group writes none.
+    Its metadata is the id of the topic, and its leader epoch the fingerprint of the batch: nobody reads records by this
+    group. A tool that resets the offsets of a group writes neither, and earlier versions wrote no fingerprint.
     """
 
     batch: int
     topic_id: str
+    fingerprint: int | None = None
+
+    def offset(self, topic: str) -> TopicPartition:
+        """Return it as what a group commits."""
+        from confluent_kafka import TopicPartition
+
+        epoch = {} if self.fingerprint is None else {"leader_epoch": self.fingerprint}
+        return TopicPartition(topic, 0, self.batch, self.topic_id, **epoch)
 
 
 class SinkBrokers(Admin):
@@ -165,7 +174,7 @@ def _marker(asking: Consumer, topic: str, seconds: float) -> Marker | None:
     at = asking.committed([TopicPartition(topic, 0)], timeout=seconds)[0]
     if at.error is not None:
         raise KafkaException(at.error)
-    return None if at.offset < 0 else Marker(at.offset, at.metadata or "")
+    return None if at.offset < 0 else Marker(at.offset, at.metadata or "", at.leader_epoch)
 
 
 def without_producing(config: Mapping[str, Any]) -> dict[str, Any]:

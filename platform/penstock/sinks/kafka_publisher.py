@@ -27,7 +27,7 @@ from penstock.errors import SinkAhead, SinkBehind, SinkNotFound, SinkUnavailable
 from penstock.kafka.admin import Topic
 from penstock.kafka.client import LIBRDKAFKA
 from penstock.sinks.base import Publication, Publisher, Staged
-from penstock.sinks.kafka_brokers import SinkBrokers, sink_error
+from penstock.sinks.kafka_brokers import Marker, SinkBrokers, sink_error
 from penstock.sinks.kafka_records import Records, RowLayout
 from penstock.sinks.kafka_tail import APP, BATCH, JOB, newest_in_tail
 from penstock.sinks.kafka_transactions import Transactions
@@ -160,7 +160,7 @@ class TransactionalPublisher(_KafkaPublisher):
     def __init__(self, target: Target, staging: CheckpointFolder) -> None:
         super().__init__(target, staging)
         self._producers: dict[str, Transactions] = {}
-        self._shown: dict[str, int] = {}
+        self._shown: dict[str, Marker] = {}
 
     def publish(self, publication: Publication) -> None:
         """Write the rows in one transaction, unless the topic shows the batch."""
@@ -173,7 +173,7 @@ class TransactionalPublisher(_KafkaPublisher):
             try:
                 self._publish(publication, records)
                 # In here: whatever interrupts it keeps no producer, and with a kept one nobody asks what the topic has.
-                self._shown[publication.app] = publication.batch
+                self._shown[publication.app] = Marker(publication.batch, self.topic.id, publication.fingerprint)
             except KafkaException as why:
                 self._producers.pop(publication.app, None)
                 # The brokers forget a transactional id that nobody has used for a week; a new producer has it again.
@@ -194,23 +194,25 @@ class TransactionalPublisher(_KafkaPublisher):
     def version(self, app: str) -> int | None:
         """Return the newest batch that the topic shows; neither fences a driver nor waits for one that is dead."""
         topic = self.brokers.topic(self.target.topic)
-        return None if topic is None else self._newest(app, topic)
+        newest = None if topic is None else self._newest(app, topic)
+        return None if newest is None else newest.batch
 
     def _publish(self, publication: Publication, records: Sequence[Records]) -> None:
         app, batch = publication.app, publication.batch
         kept = app in self._producers
         transactions = self._open(app)
         seen = self._seen(app, kept=kept)
-        if seen == batch:
+        if seen is not None and seen.batch == batch:
+            publication.refuse_copy(seen.fingerprint, self.target.topic)
             return
-        if seen is not None and seen > batch:
+        if seen is not None and seen.batch > batch:
             raise SinkAhead(
-                f"the topic has batch {seen} of this checkpoint and is asked to take {batch}",
+                f"the topic has batch {seen.batch} of this checkpoint and is asked to take {batch}",
                 where=self.target.topic,
-                seen=seen,
+                seen=seen.batch,
                 batch=batch,
             )
-        with transactions.transaction(batch, self.topic.id) as producer:
+        with transactions.transaction(Marker(batch, self.topic.id, publication.fingerprint)) as producer:
             self._produce(producer, publication, records)
 
     def _open(self, app: str) -> Transactions:
@@ -225,7 +227,7 @@ class TransactionalPublisher(_KafkaPublisher):
             del self._producers[next(iter(self._producers))]
         return producer
 
-    def _seen(self, app: str, *, kept: bool) -> int | None:
+    def _seen(self, app: str, *, kept: bool) -> Marker | None:
         """Return the newest batch that the topic shows; raises SinkBehind where it does not show what it has shown.
 
         The topic is asked for each time. The brokers delete the markers of a topic that is gone, but not at once. The
@@ -235,26 +237,28 @@ class TransactionalPublisher(_KafkaPublisher):
         if topic is None and known is None:
             raise SinkNotFound(f"there is no topic {self.target.topic!r}", where=self.brokers.servers)
         if topic is None or topic.id != self.topic.id:
+            had = None if known is None else known.batch
             raise SinkBehind(
-                f"topic {self.target.topic!r} was deleted, and had batch {known} of this checkpoint",
+                f"topic {self.target.topic!r} was deleted, and had batch {had} of this checkpoint",
                 where=self.brokers.servers,
                 shown=-1,
-                missing=[] if known is None else [known],
+                missing=[] if had is None else [had],
             )
         if kept and known is not None:
             return known
         shown = self._newest(app, topic)
-        if known is not None and (shown is None or shown < known):
-            log.warning("sink.marker_lost", topic=self.target.topic, group=app, batch=known)
+        if known is not None and (shown is None or shown.batch < known.batch):
+            log.warning("sink.marker_lost", topic=self.target.topic, group=app, batch=known.batch)
             return known
         return shown
 
-    def _newest(self, app: str, topic: Topic) -> int | None:
+    def _newest(self, app: str, topic: Topic) -> Marker | None:
         """Return the newest batch that the topic shows, also where its marker is lost."""
         marker = self.brokers.marker(app, self.target.topic)
         if marker is not None and marker.topic_id:  # of a topic of another id its batches are gone
-            return marker.batch if marker.topic_id == topic.id else None
-        return newest_in_tail(self.brokers, self.target.config, self.target.topic, topic, app)
+            return marker if marker.topic_id == topic.id else None
+        batch = newest_in_tail(self.brokers, self.target.config, self.target.topic, topic, app)
+        return None if batch is None else Marker(batch, topic.id)
 
 
 class PlainPublisher(_KafkaPublisher):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.kafka.client import LIBRDKAFKA
-from penstock.sinks.kafka_brokers import without_producing
+from penstock.sinks.kafka_brokers import Marker, without_producing
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer, TopicPartition
@@ -52,14 +52,14 @@ class Transactions:
             consumer.close()
 
     @contextmanager
-    def transaction(self, batch: int, topic_id: str) -> Iterator[Producer]:
+    def transaction(self, marker: Marker) -> Iterator[Producer]:
         """Make what the block produces visible together with the batch as the group's offset, or nothing of it."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
         self.producer.begin_transaction()
         try:
             yield self.producer
-            self._send(TopicPartition(self.topic, 0, batch, topic_id))
+            self._send(marker.offset(self.topic))
             self.producer.commit_transaction(self.patience)
         except TimeoutError:  # who takes the transactional id next ends the transaction
             raise

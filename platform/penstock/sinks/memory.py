@@ -24,6 +24,7 @@ class MemorySink(ReadableSink):
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, int], pa.Table] = {}
+        self.fingerprints: dict[tuple[str, int], int | None] = {}
 
     def open(self, staging: CheckpointFolder, spark: Any) -> MemoryPublisher:
         """Return the publisher."""
@@ -54,7 +55,8 @@ class MemorySink(ReadableSink):
         """Become the same table as the sink of an earlier job: each shows the rows of both from now on."""
         if other.batches is not self.batches:
             other.batches.update(self.batches)
-            self.batches = other.batches
+            other.fingerprints.update(self.fingerprints)
+            self.batches, self.fingerprints = other.batches, other.fingerprints
 
 
 class MemoryPublisher(Publisher):
@@ -67,7 +69,10 @@ class MemoryPublisher(Publisher):
     def publish(self, publication: Publication) -> None:
         """Keep the rows under app and batch; a second time changes nothing."""
         key = (publication.app, publication.batch)
-        if not publication.files or key in self.sink.batches:
+        if not publication.files:
+            return
+        if key in self.sink.batches:
+            publication.refuse_copy(self.sink.fingerprints.get(key), self.sink.describe())
             return
         seen = self.version(publication.app)
         if seen is not None and seen > publication.batch:
@@ -77,6 +82,7 @@ class MemoryPublisher(Publisher):
                 batch=publication.batch,
             )
         self.sink.batches[key] = read_staged(self.staging, publication.files)
+        self.sink.fingerprints[key] = publication.fingerprint
 
     def version(self, app: str) -> int | None:
         """Return the newest batch kept for the app."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -86,14 +87,18 @@ class StagedPublisher:
         Raises what the sink raises by name, and SinkRefused for all else but a connection that broke.
         """
         try:
-            self.show(app, batch, files, origin)
+            self.show(app, batch, files, origin, fingerprint=_fingerprint(files))
         except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
             raise
         except Exception as why:
             raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}, {why}") from why
 
-    def show(self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin) -> None:
+    def show(
+        self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin, fingerprint: int | None = None
+    ) -> None:
         """Make staged files visible under (app, batch), as `Publisher.publish` says; nothing without files.
+
+        A release of held rows has no fingerprint: what is left of them may have become less since an attempt before.
 
         Raises whatever the sink raises.
         """
@@ -103,7 +108,9 @@ class StagedPublisher:
         if schema is None:
             schema = schema_of(self.staging, files[0])
         staged = [_staged(file) for file in files]
-        publication = Publication(app=app, batch=batch, files=staged, schema=schema, origin=origin)
+        publication = Publication(
+            app=app, batch=batch, files=staged, schema=schema, origin=origin, fingerprint=fingerprint
+        )
         self._opened().publish(publication)
 
     def put_back(self, target: Target, version: int, *, slot: int, newest: int) -> bool:
@@ -121,6 +128,11 @@ class StagedPublisher:
     def _opened(self) -> Publisher:
         assert self._publisher is not None, f"sink {self.name!r} was used before it was opened"
         return self._publisher
+
+
+def _fingerprint(files: Sequence[StagedFile]) -> int:
+    """Return 31 bits of the names of files, which have random digits for each run of a batch."""
+    return crc32("\n".join(sorted(file.path for file in files)).encode()) >> 1
 
 
 def _staged(file: StagedFile) -> Staged:

@@ -18,6 +18,7 @@ from kafka_writing import APP, Writing
 
 from penstock.errors import SinkAhead, SinkConflict, SinkUnavailable
 from penstock.sinks import kafka_transactions
+from penstock.sinks.kafka_brokers import Marker
 from tools.kafka_server import KafkaServer
 from tools.waiting import until
 
@@ -70,11 +71,11 @@ def test_a_driver_that_had_no_producer_asks_which_batch_the_topic_has(writing: W
 def test_an_interrupt_right_after_a_commit_leaves_no_producer_that_is_not_asked_for(writing: Writing) -> None:
     """A producer is kept only if the batch is noted: else the batch would be there twice."""
 
-    class Interrupted(dict[str, int]):
-        def __setitem__(self, app: str, batch: int) -> None:
-            if batch == 1:
+    class Interrupted(dict[str, Marker]):
+        def __setitem__(self, app: str, marker: Marker) -> None:
+            if marker.batch == 1:
                 raise KeyboardInterrupt
-            super().__setitem__(app, batch)
+            super().__setitem__(app, marker)
 
     publisher = writing.publisher()
     publisher._shown = Interrupted()

@@ -31,7 +31,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, recover
 from penstock.checkpoint.log.scan import Damaged
 from penstock.checkpoint.log.takeover import View, refuse_moved
-from penstock.errors import CheckpointCorrupt, Fenced, SinkBehind
+from penstock.errors import Fenced, SinkBehind
 from penstock.quality.held.release import keep_held
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
@@ -51,7 +51,7 @@ from penstock.runtime.driver.receipts import check_accounting, collect
 from penstock.runtime.driver.retention import Retention
 from penstock.runtime.driver.savepoint import SavedNames
 from penstock.runtime.driver.settings import DriverSettings, Identity
-from penstock.runtime.driver.sink_recovery import find_behind, refuse_lost_commit, settle_sinks
+from penstock.runtime.driver.sink_recovery import Unpublished, find_behind, refuse_lost_commit, settle_sinks
 from penstock.runtime.driver.stages import BATCH, Hook, Stage
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
 from penstock.sources.backlog import Ends
@@ -104,7 +104,7 @@ class Driver:
         self._since: int | None = None
         self.published: dict[str, int] = {}
         self._knows = False  # what sinks show, which a Release says
-        self.damaged: CheckpointCorrupt | None = None
+        self.unpublished: Unpublished | None = None
         self.behind: dict[str, SinkBehind] = {}
         self._decision: CommitDraft | None = None
         self._timings: dict[str, float] = {}
@@ -185,7 +185,7 @@ class Driver:
         self.published = dict(recovered.known)
         publish = partial(self.run_stage, Stage.PUBLISH_SINKS)
         settled = yield from settle_sinks(self.engine, self.sinks, self.app, recovered, damage, publish)
-        self.behind, self.damaged = settled
+        self.behind, self.unpublished = settled
         return recovered
 
     def save(self, name: str) -> None:

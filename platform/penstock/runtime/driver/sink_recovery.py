@@ -16,12 +16,13 @@ from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Damage, Recovered, line_of, takeover_of
 from penstock.checkpoint.log.scan import Damaged
-from penstock.errors import CannotRestore, CannotTruncate, CheckpointCorrupt, SinkAhead, SinkBehind
+from penstock.errors import CannotRestore, CannotTruncate, CheckpointCopied, CheckpointCorrupt, SinkAhead, SinkBehind
 from penstock.runtime.driver.engine import Engine, SinkPublisher
 from penstock.runtime.driver.stages import Hook
 from penstock.sinks.base import Target
 
 __all__ = [
+    "Unpublished",
     "find_behind",
     "missing_batches",
     "redo_truncation",
@@ -34,6 +35,8 @@ __all__ = [
 log = structlog.get_logger()
 
 AppOf = Callable[[str], str]
+Unpublished = CheckpointCorrupt | CheckpointCopied
+"""Why the last Commit cannot be published."""
 SinkOf = Callable[[str], SinkPublisher]
 """Gives the publisher of a sink: of an `Engine`, or of a job that nobody runs (`restore.sink_repair`)."""
 
@@ -45,11 +48,11 @@ def settle_sinks(
     recovered: Recovered,
     damage: Damage,
     publish: Callable[[Commit, Sequence[str]], Iterator[Hook]],
-) -> Generator[Hook, None, tuple[dict[str, SinkBehind], CheckpointCorrupt | None]]:
+) -> Generator[Hook, None, tuple[dict[str, SinkBehind], Unpublished | None]]:
     """Redo what a driver before may have left undone; sinks that are known to show the last Commit are left alone.
 
-    Raises SinkAhead, SinkBehind and CheckpointCorrupt. With `Damage.LIST` the last two are returned for a restore, and
-    a sink that is behind gets nothing: it would look as if it had everything before that.
+    Raises SinkAhead, SinkBehind, CheckpointCorrupt and CheckpointCopied. With `Damage.LIST` the last three are returned
+    for a restore, and a sink that is behind gets nothing: it would look as if it had everything before that.
     """
     _refuse_old_copy(engine, sinks, app, recovered)
     behind = find_behind(engine.sink, sinks, app, recovered)
@@ -58,7 +61,7 @@ def settle_sinks(
     yield from redo_truncation(engine, app, recovered, damage)
     last = recovered.last_published_commit
     todo = tuple(s for s in sinks if recovered.to_publish(s) is not None and s not in behind)
-    damaged = _find_damaged(engine, todo, app, recovered)
+    damaged: Unpublished | None = _find_damaged(engine, todo, app, recovered)
     if damaged is not None and damage is Damage.FAIL:
         raise damaged
     if last is not None and todo and damaged is None:
@@ -68,6 +71,10 @@ def settle_sinks(
             # A later Commit, which cannot be read any more, was published, and this one before it.
             if not (recovered.problems or recovered.damaged):
                 raise
+        except CheckpointCopied as why:
+            if damage is Damage.FAIL:
+                raise
+            damaged = why
     return behind, damaged
 
 
@@ -212,10 +219,10 @@ def _find_damaged(engine: Engine, sinks: Sequence[str], app: AppOf, recovered: R
     return None
 
 
-def refuse_unpublished(damaged: CheckpointCorrupt | None, commit: Commit | None, batch: int) -> None:
-    """Raise CannotRestore for a batch whose rows could never be published, because their files are damaged."""
-    if damaged is not None and commit is not None and batch >= commit.batch:
-        raise CannotRestore(f"the rows of batch {commit.batch} are damaged ({damaged}): restore one before it")
+def refuse_unpublished(why: Unpublished | None, commit: Commit | None, batch: int) -> None:
+    """Raise CannotRestore for a batch whose rows, or those of one before it, could never be published."""
+    if why is not None and commit is not None and batch >= commit.batch:
+        raise CannotRestore(f"batch {commit.batch} cannot be published ({why}): restore one before it")
 
 
 def refuse_missing(behind: Iterable[SinkBehind], batch: int) -> None:

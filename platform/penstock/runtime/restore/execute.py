@@ -57,7 +57,7 @@ def _restore(driver: Driver, start: RestoreTarget) -> Iterator[Hook]:
         commit = point.commit
         if commit is not None:
             last = recovered.last_published_commit
-            refuse_unpublished(driver.damaged, last, commit.batch)
+            refuse_unpublished(driver.unpublished, last, commit.batch)
             refuse_missing(driver.behind.values(), commit.batch)
             if last is not None and commit.batch >= last.batch:  # else they are computed again
                 refuse(lost_rows(driver.engine.graph, recovered))

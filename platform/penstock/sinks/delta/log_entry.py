@@ -24,6 +24,7 @@ __all__ = [
     "appended",
     "entry_name",
     "find_commit",
+    "fingerprint_of",
     "former_writer",
     "lacks_files",
     "make_entries_durable",
@@ -31,6 +32,7 @@ __all__ = [
     "merged",
     "merged_by",
     "optimized",
+    "user_metadata",
 ]
 
 Actions = list[dict[str, Any]]
@@ -60,7 +62,7 @@ def appended(publication: Publication, now: int) -> bytes:
     """
     operation: dict[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": now, **operation, "engineInfo": _ENGINE}},
+        {"commitInfo": {"timestamp": now, **operation, "engineInfo": _ENGINE, **_note(publication)}},
         # Without `lastUpdated`, by which a reader may take an app for forgotten: its batch would be published again.
         {"txn": {"appId": publication.app, "version": publication.batch}},
     ]
@@ -76,8 +78,28 @@ def merged(publication: Publication, files: Actions, *, keys: Sequence[str], rea
     `files` are its removals and additions. `keys` are those of which the table is known to have one row each.
     """
     info = _info("MERGE", {"keys": json.dumps(list(keys))}, read=read, now=now)
+    info["commitInfo"] |= _note(publication)
     txn = {"txn": {"appId": publication.app, "version": publication.batch}}
     return _lines([info, txn, *files])
+
+
+def user_metadata(publication: Publication) -> str | None:
+    """Return what the history of a table shows beside a batch, None for nothing: the fingerprint of its files."""
+    return None if publication.fingerprint is None else f"files {publication.fingerprint}"
+
+
+def _note(publication: Publication) -> dict[str, str]:
+    said = user_metadata(publication)
+    return {} if said is None else {"userMetadata": said}
+
+
+def fingerprint_of(path: Path, version: int | None) -> int | None:
+    """Return the fingerprint that the entry of a version notes, None where it notes none or is gone."""
+    for action in (None if version is None else actions_of(path, version)) or ():
+        first, _, number = str(action.get("commitInfo", {}).get("userMetadata")).partition(" ")
+        if first == "files" and number.isdecimal():
+            return int(number)
+    return None
 
 
 def optimized(files: Actions, *, read: int, now: int) -> bytes:

@@ -21,7 +21,13 @@ from penstock.checkpoint.storage.store import corrupt
 from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused, SinkSchemaMismatch
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
-from penstock.sinks.delta.log_entry import appended, find_commit, make_entries_durable
+from penstock.sinks.delta.log_entry import (
+    appended,
+    find_commit,
+    fingerprint_of,
+    make_entries_durable,
+    user_metadata,
+)
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.table import batch_shown, is_plain, load, named_errors, refuse_unfit, refuse_values
 
@@ -165,6 +171,9 @@ class DeltaPublisher(Publisher):
             newest = view.end.version if table is None else table.version()
             make_entries_durable(self._path, range(view.end.version + 1, newest + 1))
             self._refuse_replaced(view, table, publication)
+            # delta-spark passes over a batch that another driver has committed since the view.
+            version = find_commit(self._path, newest, publication.app, publication.batch)
+            publication.refuse_copy(fingerprint_of(self._path, version), str(self.path))
             return
         for file in publication.files:
             # VACUUM with a short retention takes what no version names yet; an entry that names it ends all reads.
@@ -177,10 +186,10 @@ class DeltaPublisher(Publisher):
         self._known = replace(view, seen=publication.batch, end=view.end.after())
 
     def _make_durable(self, view: _View, publication: Publication) -> None:
-        version = None
-        if not view.plain or self.staging != self._path:  # an entry of ours was durable before it had its name
-            version = find_commit(self._path, view.end.version, publication.app, publication.batch)
-        make_entries_durable(self._path, [] if version is None else [version])
+        version = find_commit(self._path, view.end.version, publication.app, publication.batch)
+        publication.refuse_copy(fingerprint_of(self._path, version), str(self.path))
+        others = not view.plain or self.staging != self._path  # an entry of ours was durable before it had its name
+        make_entries_durable(self._path, [version] if others and version is not None else [])
 
     def _fold_log(self) -> None:
         if self._known is not None and self._known.plain:  # delta-spark folds by itself
@@ -219,6 +228,8 @@ class DeltaPublisher(Publisher):
         paths = [str((self.staging / f.path).fetch()) for f in publication.files]
         try:
             writer = self.spark.read.parquet(*paths).write.format("delta").mode("append")
+            if (said := user_metadata(publication)) is not None:
+                writer.option("userMetadata", said)
             writer.option("txnAppId", publication.app).option("txnVersion", publication.batch).save(str(self._path))
         except (Py4JJavaError, PySparkException) as why:
             raise _refusal(str(why), publication.batch, str(self.path)) from why

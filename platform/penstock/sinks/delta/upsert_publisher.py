@@ -22,7 +22,7 @@ from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, Sink
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.data_files import TableFiles, target_size
 from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
-from penstock.sinks.delta.log_entry import make_entries_durable, merged
+from penstock.sinks.delta.log_entry import find_commit, fingerprint_of, make_entries_durable, merged
 from penstock.sinks.delta.merge import last_of_keys, merge
 from penstock.sinks.delta.periodic_folding import PeriodicFolding, folding_interval
 from penstock.sinks.delta.rewritable import refuse_lost_keys, refuse_unmergeable
@@ -125,6 +125,8 @@ class UpsertPublisher(Publisher):
             )
         if seen != publication.batch:
             return False
+        version = find_commit(self._path, table.version(), publication.app, publication.batch)
+        publication.refuse_copy(fingerprint_of(self._path, version), str(self.path))
         make_entries_durable(self._path, [])  # who linked the entry may have died before its name was durable
         return True
 

@@ -109,10 +109,21 @@ class Manifest:
         """Return the batches that have a file of their own, ascending: the newest one is the last."""
         return _numbers(self.folder.names(self._place))
 
-    def add(self, batch: int, files: Iterable[BatchFile], recent: Sequence[int] = ()) -> bool:
-        """Say that a batch is published, beside those with a file of their own; False where that was said before."""
-        body = {"app": self.app, "batches": [{"batch": batch, "files": [asdict(file) for file in files]}]}
+    def add(
+        self, batch: int, files: Iterable[BatchFile], recent: Sequence[int] = (), fingerprint: int | None = None
+    ) -> bool:
+        """Say that a batch is published, beside those with a file of their own; False where that was said before.
+
+        `fingerprint` is that of its Publication.
+        """
+        said = {} if fingerprint is None else {"fingerprint": fingerprint}
+        body = {"app": self.app, "batches": [{"batch": batch, "files": [asdict(file) for file in files], **said}]}
         return self.folder.create(self.path(batch), encode(_KIND, body | {_RECENT: [*recent]}))
+
+    def fingerprint(self, batch: int) -> int | None:
+        """Return the fingerprint of a batch with a file of its own, None where it has none; raises ManifestDamaged."""
+        batches = _read(self.folder, self.path(batch))[1]
+        return batches[0].get("fingerprint") if batches else None
 
     def named_by(self, batch: int) -> list[int]:
         """Return the batches that had a file of their own when this one was published; raises ManifestDamaged."""

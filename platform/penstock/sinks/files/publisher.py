@@ -58,6 +58,7 @@ class FilePublisher(Publisher):
         self._refuse_lost(app, recent)
         self._mend_lost(manifest, recent)
         if batch in recent:
+            publication.refuse_copy(manifest.fingerprint(batch), self.folder.root)
             self._seen[app] = recent[-1]
             return
         if recent and recent[-1] > batch:
@@ -74,7 +75,8 @@ class FilePublisher(Publisher):
         made = self._make(rows) if rows else []
         files = [self._write(publication, each) for each in made]
         files += [self._adopt(publication, number, file) for number, file in enumerate(written)]
-        manifest.add(batch, files, recent)
+        if not manifest.add(batch, files, recent, publication.fingerprint):
+            publication.refuse_copy(manifest.fingerprint(batch), self.folder.root)
         self._seen[app], self._named[app] = batch, [*recent, batch]
         self._made = ((), [])
         manifest.fold([*recent, batch])

@@ -16,7 +16,7 @@ An error at any point is no evidence of anything. The next publisher asks the ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,7 +29,15 @@ from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.keys import refuse_null_keys, without_retracted
 from penstock.sinks.postgres.columns import staged_type
 from penstock.sinks.postgres.server import connect, named_errors
-from penstock.sinks.postgres.tables import MEMORY, TableName, TableShape, look, refuse_misfit, refuse_undeletable
+from penstock.sinks.postgres.tables import (
+    FINGERPRINT,
+    MEMORY,
+    TableName,
+    TableShape,
+    look,
+    refuse_misfit,
+    refuse_undeletable,
+)
 from penstock.sinks.postgres.values import copied, refuse_unfit
 from penstock.sinks.staged_files import read_staged
 
@@ -63,7 +71,8 @@ class PostgresPublisher(Publisher):
         with _ended_on_error(self), named_errors(self._where):
             connection = self._connected()
             shape = self._kept_shape(rows.schema)
-            seen = self._locked(shape, publication.app)
+            noted = self._locked(shape, publication.app)
+            seen = int(noted["batch"])
             self._refuse_behind(publication.app, seen)
             if seen > publication.batch:
                 raise SinkAhead(
@@ -72,9 +81,11 @@ class PostgresPublisher(Publisher):
                     seen=seen,
                     batch=publication.batch,
                 )
-            if seen < publication.batch:
+            if seen == publication.batch:
+                publication.refuse_copy(_fingerprint(noted), self._where)
+            else:
                 self._insert(rows, shape)
-                self._remember(shape, publication)
+                self._remember(shape, publication, with_fingerprint=FINGERPRINT in noted)
             connection.commit()
         self._known[publication.app] = publication.batch
 
@@ -145,8 +156,11 @@ class PostgresPublisher(Publisher):
         self._connected().execute(SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(self._table.sql()))
         return self._shape(schema)
 
-    def _locked(self, shape: TableShape, app: str) -> int:
-        """Return the newest batch, -1 for none, in a row that is ours until the transaction ends."""
+    def _locked(self, shape: TableShape, app: str) -> Mapping[str, Any]:
+        """Return the row of the newest batch, -1 for none, which is ours until the transaction ends.
+
+        It has no column of fingerprints where an earlier version has made the table, and its owner was not here since.
+        """
         from psycopg.sql import SQL
 
         memory, connection = self._table.sql(MEMORY), self._connected()
@@ -155,10 +169,12 @@ class PostgresPublisher(Publisher):
             [shape.oid, app],
         )
         row = connection.execute(
-            SQL("SELECT batch FROM {} WHERE target = %s::oid AND app = %s FOR UPDATE").format(memory), [shape.oid, app]
+            SQL("SELECT to_jsonb(m) FROM {} AS m WHERE target = %s::oid AND app = %s FOR UPDATE").format(memory),
+            [shape.oid, app],
         ).fetchone()
         assert row is not None
-        return int(row[0])
+        noted: Mapping[str, Any] = row[0]
+        return noted
 
     def _refuse_behind(self, app: str, seen: int) -> None:
         known = self._known.get(app, -1)
@@ -171,14 +187,18 @@ class PostgresPublisher(Publisher):
                 missing=[known],
             )
 
-    def _remember(self, shape: TableShape, publication: Publication) -> None:
-        from psycopg.sql import SQL
+    def _remember(self, shape: TableShape, publication: Publication, *, with_fingerprint: bool) -> None:
+        from psycopg.sql import SQL, Identifier
 
+        batch, number = publication.batch, publication.fingerprint
+        # With its batch: earlier versions, to which a job may be rolled back, write a batch and leave this as it is.
+        said = [None if number is None else f"{batch} {number}"] if with_fingerprint else []
+        column = SQL(", {} = %s").format(Identifier(FINGERPRINT)) if said else SQL("")
         self._connected().execute(
-            SQL("UPDATE {} SET batch = %s, published = now() WHERE target = %s::oid AND app = %s").format(
-                self._table.sql(MEMORY)
+            SQL("UPDATE {} SET batch = %s, published = now(){} WHERE target = %s::oid AND app = %s").format(
+                self._table.sql(MEMORY), column
             ),
-            [publication.batch, shape.oid, publication.app],
+            [batch, *said, shape.oid, publication.app],
         )
         # Rows are to be durable on return, also where a database is set to tell so earlier.
         self._connected().execute(
@@ -279,6 +299,12 @@ class PostgresPublisher(Publisher):
     def _takes_back(self, rows: pa.Table) -> bool:
         """Return whether rows delete others by their keys."""
         return bool(self._keys) and without_retracted(rows).num_rows < rows.num_rows
+
+
+def _fingerprint(noted: Mapping[str, Any]) -> int | None:
+    """Return the fingerprint of the batch in a row, None where it has none, or has that of an earlier batch."""
+    batch, _, number = str(noted.get(FINGERPRINT)).partition(" ")
+    return int(number) if batch == str(noted["batch"]) else None
 
 
 def _inserted(done: psycopg.Cursor[Any]) -> int:

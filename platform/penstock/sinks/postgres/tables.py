@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import psycopg
 
 __all__ = [
+    "FINGERPRINT",
     "MEMORY",
     "TableName",
     "TableShape",
@@ -32,6 +33,8 @@ MEMORY = "penstock_batches"
 
 A `regclass` follows a table that is renamed, dumped and restored, and is no longer that of one that was dropped.
 """
+FINGERPRINT = "fingerprint"
+"""Its column for a batch and the fingerprint of its files."""
 _LONGEST = 63
 _CREATE_LOCK = 0x70656E73  # any number of ours: two jobs that make tables wait for each other
 _COLUMNS = """
@@ -44,6 +47,11 @@ SELECT (SELECT array_agg(a.attname::text) FROM pg_attribute a
         WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0 : i.indnkeyatts - 1]))
 FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+"""
+_OWNED_WITHOUT = """
+SELECT pg_has_role(c.relowner, 'USAGE')
+FROM pg_class c
+WHERE c.oid = %s AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = %s)
 """
 _RULES = """
 SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = %(t)s AND contype IN ('c', 'f', 'x'))
@@ -188,13 +196,17 @@ def create(connection: psycopg.Connection[Any], table: TableName, schema: pa.Sch
     from psycopg.sql import SQL, Identifier
 
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATE_LOCK])
-    if _oid(connection, TableName(table.schema, MEMORY)) is None:
+    memory = _oid(connection, TableName(table.schema, MEMORY))
+    if memory is None:
         connection.execute(
             SQL(
                 "CREATE TABLE IF NOT EXISTS {} (target regclass, app text, batch bigint NOT NULL,"
-                " published timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, app))"
-            ).format(table.sql(MEMORY))
+                " published timestamptz NOT NULL DEFAULT now(), {} text, PRIMARY KEY (target, app))"
+            ).format(table.sql(MEMORY), Identifier(FINGERPRINT))
         )
+    elif _one(connection, _OWNED_WITHOUT, memory, FINGERPRINT):  # earlier versions have made it
+        add = SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
+        connection.execute(add.format(table.sql(MEMORY), Identifier(FINGERPRINT)))
     if _oid(connection, table) is None:
         columns = [SQL("{} {}").format(Identifier(f.name), SQL(str(postgres_type(f.type)))) for f in schema]
         if keys:

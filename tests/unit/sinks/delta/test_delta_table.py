@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from penstock import Job
 from penstock.errors import (
     EXIT_PERSON,
+    CheckpointCopied,
     CheckpointCorrupt,
     RootUnsafe,
     SinkAhead,
@@ -529,7 +531,7 @@ def test_a_table_that_asks_for_more_is_committed_by_delta_spark(kind: str, tmp_p
     sink = _demanding(kind, path, spark)
     assert sink.staging(staged) == staged
     publisher = opened(sink, staged, spark)
-    asked = publication(3, stage(staged, "a", 1, 2), stage(staged, "b", 3))
+    asked = replace(publication(3, stage(staged, "a", 1, 2), stage(staged, "b", 3)), fingerprint=7)
     publisher.publish(asked)
     txn = [a["txn"] for a in actions(path) if "txn" in a]
     assert [(t["appId"], t["version"]) for t in txn] == [(APP, 3)]
@@ -539,6 +541,11 @@ def test_a_table_that_asks_for_more_is_committed_by_delta_spark(kind: str, tmp_p
     assert publisher.version(APP) == 3
     with pytest.raises(SinkAhead):
         publisher.publish(publication(2, stage(staged, "c", 9)))
+    copied = replace(publication(3, stage(staged, "e", 9)), fingerprint=8)
+    with pytest.raises(CheckpointCopied):
+        publisher.publish(copied)
+    with pytest.raises(CheckpointCopied):  # the other was faster since, and delta-spark passes over the batch
+        publisher._commit(publisher._view(copied, reload=True), copied)
     if kind == "partitioned":
         assert {p.name for p in path.glob("p=*")} == {"p=p0", "p=p1"}
     else:

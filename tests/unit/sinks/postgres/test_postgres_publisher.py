@@ -190,13 +190,13 @@ def test_a_table_is_not_replaced_while_a_batch_is_written(
     taken = getattr(module.PostgresPublisher, step)
     refused: list[str] = []
 
-    def replacing(*asked: Any) -> Any:
+    def replacing(*asked: Any, **options: Any) -> Any:
         with psycopg.connect(writing.postgres.dsn(), autocommit=True) as other:
             other.execute("SET lock_timeout = '100ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 other.execute(f"DROP TABLE {writing.table}")
             refused.append(step)
-        return taken(*asked)
+        return taken(*asked, **options)
 
     monkeypatch.setattr(module.PostgresPublisher, step, replacing)
     publisher.publish(writing.numbers(1, 1))
