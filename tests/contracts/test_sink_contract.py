@@ -85,14 +85,17 @@ class CopyContract(SinkContract):
         ours.publish(batch(6, 6, 1))
         theirs = batch(7, 7, 2**31 - 1)
         copy.publish(theirs)
-        for publisher in (ours, made.publisher()):
-            # A publisher that somebody has fenced is told that first, and another one is asked at the next start.
-            with pytest.raises((CheckpointCopied, SinkConflict)) as caught:
-                publisher.publish(batch(7, 8, 0))
-        assert (caught.type, caught.value.exit_code, caught.value.fields) == (CheckpointCopied, 78, {"batch": 7})
+        # A publisher that somebody has fenced is told that first, and another one is asked at the next start.
+        with pytest.raises(SinkConflict if isinstance(made.sink, Kafka) else CheckpointCopied):
+            ours.publish(batch(7, 8, 0))
+        with pytest.raises(CheckpointCopied, match="batch 7 is there already") as caught:
+            made.publisher().publish(batch(7, 8, 0))
+        assert (caught.value.exit_code, caught.value.fields) == (78, {"batch": 7})
         made.publisher().publish(theirs)
         made.publisher().publish(batch(7, 9, None))
-        made.publisher().publish(batch(8, 8, 5))
+        made.publisher().publish(batch(8, 8, 0))
+        with pytest.raises(CheckpointCopied):
+            made.publisher().publish(batch(8, 9, 1))
         made.publisher().publish(batch(9, 9, None))
         made.publisher().publish(batch(9, 10, 3))  # earlier versions have noted none, and may be there again
         assert made.shown() == [6, 7, 8, 9]
@@ -255,7 +258,7 @@ class TestJsonLinesOnHdfs(CopyContract, CreatingContract, OwnRowsContract):
 
 @pytest.mark.integration
 @pytest.mark.sample(3, of="files of sinks on HDFS")
-class TestJsonLinesOfTasksOnHdfs(CreatingContract, OwnRowsContract):
+class TestJsonLinesOfTasksOnHdfs(CopyContract, CreatingContract, OwnRowsContract):
     """A folder on HDFS with files that tasks have written."""
 
     @pytest.fixture

@@ -19,7 +19,10 @@ class SinkAhead(SinkError):
     """The sink holds a later version of this checkpoint than the log (F31)."""
 
     code = "PEN-SNK-001"
-    remedy = "The checkpoint is older than the table: restore the newer checkpoint."
+    remedy = (
+        "The checkpoint is older than the table: restore the newer checkpoint. If a job runs a copy of this one, that "
+        "copy is the newer checkpoint: continue with it, and end this job."
+    )
     exit_code = EXIT_PERSON
 
 
@@ -28,9 +31,9 @@ class CheckpointCopied(SinkError):
 
     code = "PEN-SNK-025"
     remedy = (
-        "End the jobs of all copies but one. The one whose batch the sink shows simply continues. To keep this one, "
-        "restore a batch from before the copy was made: `penstock restore JOB --from batch=N --truncate-sinks`. That "
-        "removes the later batches of both from the sinks, and this job computes its own again."
+        "End the jobs of all copies but one. The one whose batches the sink shows simply continues. This one can only "
+        "continue if the sink shows no later batch: `penstock sinks JOB skip SINK` leaves out its rows of this batch, "
+        "and counts them."
     )
     exit_code = EXIT_PERSON
 

@@ -140,12 +140,16 @@ class Publication:
         A sink asks it before it leaves a batch alone that is visible already.
         """
         if shown is not None and self.fingerprint is not None and shown != self.fingerprint:
-            raise CheckpointCopied(
-                f"batch {self.batch} is there already, with other files: another driver has published it, and runs a "
-                "copy of this checkpoint",
-                where=where,
-                batch=self.batch,
-            )
+            raise self.copied(where)
+
+    def copied(self, where: str) -> CheckpointCopied:
+        """Return the error that says that the target shows other rows as the batch."""
+        return CheckpointCopied(
+            f"batch {self.batch} is there already, with other rows: another driver has published it, which runs a copy "
+            "of this checkpoint",
+            where=where,
+            batch=self.batch,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from penstock.sinks.staged_files import schema_of, verify_staged
 if TYPE_CHECKING:
     from penstock.checkpoint.log.entries import StagedFile
 
-__all__ = ["StagedPublisher"]
+__all__ = ["StagedPublisher", "fingerprint_of"]
 
 
 class StagedPublisher:
@@ -87,18 +87,16 @@ class StagedPublisher:
         Raises what the sink raises by name, and SinkRefused for all else but a connection that broke.
         """
         try:
-            self.show(app, batch, files, origin, fingerprint=_fingerprint(files))
+            self.show(app, batch, files, origin, fingerprint=fingerprint_of(files))
         except (PenstockError, ConnectionError):  # the second is of a JVM that is gone
             raise
         except Exception as why:
             raise SinkRefused(f"sink {self.name!r} cannot take batch {batch}: {type(why).__name__}, {why}") from why
 
-    def show(
-        self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin, fingerprint: int | None = None
-    ) -> None:
+    def show(self, app: str, batch: int, files: Sequence[StagedFile], origin: Origin, *, fingerprint: int) -> None:
         """Make staged files visible under (app, batch), as `Publisher.publish` says; nothing without files.
 
-        A release of held rows has no fingerprint: what is left of them may have become less since an attempt before.
+        `fingerprint` is that of all files that the Commit names.
 
         Raises whatever the sink raises.
         """
@@ -130,7 +128,7 @@ class StagedPublisher:
         return self._publisher
 
 
-def _fingerprint(files: Sequence[StagedFile]) -> int:
+def fingerprint_of(files: Sequence[StagedFile]) -> int:
     """Return 31 bits of the names of files, which have random digits for each run of a batch."""
     return crc32("\n".join(sorted(file.path for file in files)).encode()) >> 1
 

@@ -27,7 +27,7 @@ from penstock.quality.held.decision_records import Decision, HeldDecision, HeldR
 from penstock.quality.held.overtaken import InForce, left_over, newest_rows, note_overtaken
 from penstock.sinks.base import Origin, Sink
 from penstock.sinks.staged_files import verify_staged
-from penstock.sinks.staged_publisher import StagedPublisher
+from penstock.sinks.staged_publisher import StagedPublisher, fingerprint_of
 
 __all__ = ["HeldBatch", "HeldPins", "bring_back", "discard", "held_app", "keep_held", "release", "undecided"]
 
@@ -194,7 +194,13 @@ def release(
             newest[name] = newest_rows(sinks[name].staging, left, keys)
         publisher = sinks[name].open()
         still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
-        publisher.show(held_app(uuid, name, held.batch), held.batch, left, Origin(job=graph.name, time=held.time))
+        publisher.show(
+            held_app(uuid, name, held.batch),
+            held.batch,
+            left,
+            Origin(job=graph.name, time=held.time),
+            fingerprint=fingerprint_of(held.files[name]),  # `left` may have become less since an attempt before
+        )
     ruling = replace(ruling, newest=newest)
     records.carried_out(held.batch, ruling, by=by)
     return ruling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.checkpoint.log.entries import Commit, Skip
@@ -11,7 +11,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.log.takeover import View
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import CannotSkip, UnknownName
+from penstock.errors import CannotSkip, CheckpointCopied, UnknownName
 from penstock.graph.graph import JobGraph
 from penstock.runtime.driver.ownership import idle_log
 from penstock.runtime.driver.publishing import origin_of
@@ -106,6 +106,18 @@ def redo(
     return stand
 
 
+def _copied(sinks: SinksAtRest, sink: str, uuid: str, recovered: Recovered) -> Commit | None:
+    """Return the last Commit if the sink shows its number with the rows of a copy of the checkpoint."""
+    last = recovered.to_publish(sink)
+    if last is None or not last.staged.get(sink):
+        return None
+    try:  # of a batch that is visible it changes nothing, and no driver is there whom it could fence
+        sinks.publish(sink, f"{uuid}/{sink}", last)
+    except CheckpointCopied:
+        return last
+    return None
+
+
 def skip(
     log: Log, sinks: SinksAtRest, sink: str, uuid: str, identity: Identity, may_take_over: Callable[[View], None]
 ) -> SinkStand:
@@ -116,6 +128,8 @@ def skip(
     reason = f"sink {sink} skips batches"
     with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
         stand = stands(sinks, recovered, uuid, [sink])[0]
+        if stand.waiting is None and (copied := _copied(sinks, sink, uuid, recovered)) is not None:
+            stand = replace(stand, waiting=copied)
         if not stand.behind:
             raise CannotSkip(f"sink {sink!r} shows all that the log has for it")
         rows = sum(map(stand.rows, stand.behind))

@@ -113,6 +113,8 @@ class FilePublisher(Publisher):
         if not self.folder.create(path, made.data):
             # The publisher before has written it, and died before the manifest; of another version, say.
             data = self.folder.read(path) or made.data
+            if publication.fingerprint is not None and not self.format.is_same(data, made.data):
+                raise publication.copied(self.folder.full(path))
         return BatchFile(path=path, rows=made.rows, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
     def _refuse_written(self, batch: int, files: Sequence[Staged]) -> None:
@@ -136,7 +138,10 @@ class FilePublisher(Publisher):
         folder = file.written.folder
         name = f"{publication.batch:012d}-{key_of(publication.app)}-{number:04d}.{self.format.suffix}"
         path = f"{folder}/{name}" if folder else name
-        self.folder.adopt(path, self.staging / file.path)
+        if not self.folder.adopt(path, self.staging / file.path) and publication.fingerprint is not None:
+            there = self.folder.read(path)
+            if there is not None and hashlib.sha256(there).hexdigest() != file.checksum:
+                raise publication.copied(self.folder.full(path))
         return BatchFile(path=path, rows=file.rows, size=file.size, sha256=file.checksum)
 
     def _mend_lost(self, manifest: Manifest, recent: Sequence[int]) -> None:

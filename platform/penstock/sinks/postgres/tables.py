@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import structlog
 
 from penstock.errors import DatabaseDenied, DatabaseNotFound, KeysNotUnique, SinkSchemaMismatch
 from penstock.sinks.keys import refuse_missing_keys
@@ -28,6 +29,8 @@ __all__ = [
     "refuse_unmakeable",
 ]
 
+log = structlog.get_logger()
+
 MEMORY = "penstock_batches"
 """The table of ours beside each: the newest batch of an app that a table shows.
 
@@ -48,11 +51,9 @@ SELECT (SELECT array_agg(a.attname::text) FROM pg_attribute a
 FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
 """
-_OWNED_WITHOUT = """
-SELECT pg_has_role(c.relowner, 'USAGE')
-FROM pg_class c
-WHERE c.oid = %s AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = %s)
-"""
+_HAS_COLUMN = "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s AND attname = %s AND NOT attisdropped)"
+_ADDING = "500ms"
+"""How long a start waits for the lock of that change. Other drivers wait for this one meanwhile."""
 _RULES = """
 SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = %(t)s AND contype IN ('c', 'f', 'x'))
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(t)s AND NOT tgisinternal)
@@ -204,14 +205,30 @@ def create(connection: psycopg.Connection[Any], table: TableName, schema: pa.Sch
                 " published timestamptz NOT NULL DEFAULT now(), {} text, PRIMARY KEY (target, app))"
             ).format(table.sql(MEMORY), Identifier(FINGERPRINT))
         )
-    elif _one(connection, _OWNED_WITHOUT, memory, FINGERPRINT):  # earlier versions have made it
-        add = SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
-        connection.execute(add.format(table.sql(MEMORY), Identifier(FINGERPRINT)))
+    else:
+        _add_fingerprints(connection, table, memory)
     if _oid(connection, table) is None:
         columns = [SQL("{} {}").format(Identifier(f.name), SQL(str(postgres_type(f.type)))) for f in schema]
         if keys:
             columns.append(SQL("PRIMARY KEY ({})").format(SQL(", ").join(map(Identifier, keys))))
         connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table.sql(), SQL(", ").join(columns)))
+
+
+def _add_fingerprints(connection: psycopg.Connection[Any], table: TableName, memory: int) -> None:
+    """Add the column to a memory of batches that an earlier version has made, if that is possible at once."""
+    from psycopg import errors
+    from psycopg.sql import SQL, Identifier
+
+    if _one(connection, _HAS_COLUMN, memory, FINGERPRINT):
+        return
+    try:
+        with connection.transaction():  # who reads or writes the table now may go on for hours: a backup, say
+            connection.execute(f"SET LOCAL lock_timeout = '{_ADDING}'")
+            add = SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
+            connection.execute(add.format(table.sql(MEMORY), Identifier(FINGERPRINT)))
+            connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+    except (errors.LockNotAvailable, errors.InsufficientPrivilege, errors.WrongObjectType) as why:
+        log.warning("sink.fingerprints_missing", table=f"{table.schema}.{MEMORY}", reason=str(why).strip())
 
 
 def _oid(connection: psycopg.Connection[Any], table: TableName) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from written_files import stage_by_form, staged_of
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import SinkAhead, SinkBehind, SinkRefused, SinkValueRefused, StateMissing
+from penstock.errors import CheckpointCopied, SinkAhead, SinkBehind, SinkRefused, SinkValueRefused, StateMissing
 from penstock.sinks.base import Publication, Staged, Target, TaskForm
 from penstock.sinks.files.folders import LocalOutput
 from penstock.sinks.files.formats import JsonLinesFormat, ParquetFormat
@@ -109,6 +110,29 @@ def test_the_manifest_says_what_was_written(tmp_path: Path) -> None:
     Path(before).write_bytes(b"as another version writes it")
     done.publish(publication(1, staged(tmp_path, "b.parquet", 3)))
     assert published_files(LocalOutput(str(tmp_path / "out")))[1].size == len(b"as another version writes it")
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize("by_tasks", [False, True], ids=["the driver's", "of tasks"])
+def test_a_data_file_of_a_copy_of_the_checkpoint_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_tasks: bool
+) -> None:
+    """Its driver has written one, and not yet the manifest: nothing of ours is named, and it continues."""
+
+    def batch(name: str, fingerprint: int, *ks: int) -> Publication:
+        files = written(tmp_path, name, *ks) if by_tasks else [staged(tmp_path, f"{name}.parquet", *ks)]
+        return replace(publication(0, *files), fingerprint=fingerprint)
+
+    theirs, ours = batch("theirs", 1, 0, 1, 2), batch("ours", 2, 3, 4, 5)
+    monkeypatch.setattr(Dying, "left", 1)
+    with pytest.raises(KeyboardInterrupt):
+        publisher(tmp_path).publish(theirs)
+    monkeypatch.setattr(Dying, "left", 10**9)
+    with pytest.raises(CheckpointCopied, match="day=d"):
+        publisher(tmp_path).publish(ours)
+    assert named(tmp_path) == 0
+    publisher(tmp_path).publish(theirs)
+    assert (named(tmp_path), listed(tmp_path)) == (3, Counter([0, 1, 2]))
 
 
 @pytest.mark.fault("F08")

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from postgres_writing import APP, Writing
 
 from penstock.errors import (
+    CheckpointCopied,
     SinkAhead,
     SinkBehind,
     SinkBusy,
@@ -201,6 +203,37 @@ def test_a_table_is_not_replaced_while_a_batch_is_written(
     monkeypatch.setattr(module.PostgresPublisher, step, replacing)
     publisher.publish(writing.numbers(1, 1))
     assert (refused, writing.rows()) == ([step], [(0,), (1,)])
+
+
+@pytest.mark.fault("F31")
+def test_fingerprints_begin_when_the_memory_of_an_earlier_version_is_free(
+    postgres: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Decision 240: a backup that reads it stops no start, and what an earlier version writes in between is no copy."""
+    schema = postgres.new_name()
+    memory, writing = f"{schema}.penstock_batches", Writing(tmp_path, postgres, f"{schema}.numbers")
+
+    def publish(batch: int, number: int, fingerprint: int) -> None:
+        writing.sink.create(NUMBERS, None)
+        writing.publisher().publish(replace(writing.numbers(batch, number), fingerprint=fingerprint))
+
+    with psycopg.connect(postgres.dsn(), autocommit=True) as other:
+        other.execute(f"CREATE SCHEMA {schema}")
+        publish(0, 0, 1)
+        other.execute(f"ALTER TABLE {memory} DROP COLUMN fingerprint")
+        with psycopg.connect(postgres.dsn()) as backup:
+            backup.execute(f"SELECT FROM {memory}")
+            publish(1, 1, 1)
+            assert "sink.fingerprints_missing" in capsys.readouterr().out
+        publish(1, 9, 2)
+        publish(2, 2, 1)
+        assert "sink.fingerprints_missing" not in capsys.readouterr().out
+        with pytest.raises(CheckpointCopied):
+            publish(2, 9, 2)
+        other.execute(f"INSERT INTO {schema}.numbers VALUES (3)")  # noqa: S608 - a name of ours
+        other.execute(f"UPDATE {memory} SET batch = 3")  # noqa: S608 - a name of ours
+        publish(3, 9, 2)
+    assert writing.rows() == [(0,), (1,), (2,), (3,)]
 
 
 @pytest.mark.fault("F70")
