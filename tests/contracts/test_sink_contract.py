@@ -87,15 +87,15 @@ class CopyContract(SinkContract):
         copy.publish(theirs)
         # A publisher that somebody has fenced is told that first, and another one is asked at the next start.
         with pytest.raises(SinkConflict if isinstance(made.sink, Kafka) else CheckpointCopied):
-            ours.publish(batch(7, 8, 0))
+            ours.publish(batch(7, 8, 2))
         with pytest.raises(CheckpointCopied, match="batch 7 is there already") as caught:
-            made.publisher().publish(batch(7, 8, 0))
+            made.publisher().publish(batch(7, 8, 2))
         assert (caught.value.exit_code, caught.value.fields) == (78, {"batch": 7})
         made.publisher().publish(theirs)
         made.publisher().publish(batch(7, 9, None))
-        made.publisher().publish(batch(8, 8, 0))
+        made.publisher().publish(batch(8, 8, 1))
         with pytest.raises(CheckpointCopied):
-            made.publisher().publish(batch(8, 9, 1))
+            made.publisher().publish(batch(8, 9, 2))
         made.publisher().publish(batch(9, 9, None))
         made.publisher().publish(batch(9, 10, 3))  # earlier versions have noted none, and may be there again
         assert made.shown() == [6, 7, 8, 9]

@@ -123,8 +123,9 @@ class Publication:
     """A request to a publisher: to make visible the files that Commit `batch` names, under one app id.
 
     `app` is `<checkpoint uuid>/<sink>`, and never that of another checkpoint or sink. Of one app the batches come in
-    rising order, with gaps: a batch without rows for the sink may be left out. `fingerprint` tells the files from those
-    that a driver of a copy of the checkpoint has under the same app and number: 31 bits, None where nobody compares.
+    rising order, with gaps: a batch without rows for the sink may be left out. A copy of the checkpoint has the same
+    app and numbers, but other files: `fingerprint` tells them apart. It is from 1 to 2**31 - 1, or None where nobody
+    compares.
     """
 
     app: str

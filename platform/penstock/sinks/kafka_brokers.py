@@ -174,7 +174,8 @@ def _marker(asking: Consumer, topic: str, seconds: float) -> Marker | None:
     at = asking.committed([TopicPartition(topic, 0)], timeout=seconds)[0]
     if at.error is not None:
         raise KafkaException(at.error)
-    return None if at.offset < 0 else Marker(at.offset, at.metadata or "", at.leader_epoch)
+    # A server that keeps no epoch of its own may answer with 0.
+    return None if at.offset < 0 else Marker(at.offset, at.metadata or "", at.leader_epoch or None)
 
 
 def without_producing(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,8 +129,8 @@ class StagedPublisher:
 
 
 def fingerprint_of(files: Sequence[StagedFile]) -> int:
-    """Return 31 bits of the names of files, which have random digits for each run of a batch."""
-    return crc32("\n".join(sorted(file.path for file in files)).encode()) >> 1
+    """Return 31 bits of the names of files, which have random digits for each run of a batch; never 0."""
+    return max(1, crc32("\n".join(sorted(file.path for file in files)).encode()) >> 1)
 
 
 def _staged(file: StagedFile) -> Staged:
