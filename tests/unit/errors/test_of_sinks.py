@@ -5,9 +5,9 @@ import pytest
 from penstock.errors import EXIT_PERSON, EXIT_RETRY, of_sinks
 
 PERSON = {
-    "BatchFunctionError", "DatabaseDenied", "DatabaseNotFound", "KeysNotUnique", "KeysRepeated", "ManifestDamaged",
-    "OutputDenied", "RecordTooLarge", "SinkAhead", "SinkBehind", "SinkDenied", "SinkForgets", "SinkNotFound",
-    "SinkRefused", "SinkSchemaMismatch", "SinkValueRefused", "UpsertImpossible",
+    "BatchFunctionError", "CheckpointCopied", "DatabaseDenied", "DatabaseNotFound", "KeysNotUnique", "KeysRepeated",
+    "ManifestDamaged", "OutputDenied", "RecordTooLarge", "SinkAhead", "SinkBehind", "SinkDenied", "SinkForgets",
+    "SinkNotFound", "SinkRefused", "SinkSchemaMismatch", "SinkValueRefused", "UpsertImpossible",
 }  # fmt: skip
 LEAVES = [cls for cls in vars(of_sinks).values() if isinstance(cls, type) and cls.__module__ == of_sinks.__name__]
 

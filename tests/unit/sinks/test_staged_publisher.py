@@ -99,7 +99,7 @@ def test_what_a_sink_raises_has_a_name(tmp_path: Path, raised: Exception, expect
     with pytest.raises(expected, match=str(raised)):
         publisher.publish(APP, 3, [file], NOW)
     with pytest.raises(type(raised), match=str(raised)):
-        publisher.show(APP, 3, [file], NOW)
+        publisher.show(APP, 3, [file], NOW, fingerprint=1)
 
 
 def test_staged_files_are_compared_with_their_commit(tmp_path: Path) -> None:
