@@ -257,20 +257,21 @@ def test_java_goes_without_an_archive_that_does_not_fit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("memory", "expected"),
-    [("2g", [1024, 512]), ("1500m", [750, 375]), ("1500", [750, 375]), ("512MB", [256, 128]), ("a lot", [])],
+    [("2g", [1024, 128]), ("1500m", [750, 93]), ("1500", [750, 93]), ("512MB", [256, 32]), ("a lot", [])],
 )
 def test_java_begins_with_room_for_what_a_driver_makes(memory: str, expected: list[int], tmp_path: Path) -> None:
-    """A collection stops a batch: Java has a quarter of the driver's memory for new objects, from the start."""
+    """A collection stops a batch: Java has room for new objects from the start, and keeps each collection short."""
     key = "spark.driver.extraJavaOptions"
     options = session_settings(master="local[2]", jars=tmp_path, settings={"spark.driver.memory": memory})[key]
     flags = [*shlex.split(options), *([f"-Xmx{2 * expected[0]}m"] if expected else []), "-XX:+PrintFlagsFinal"]
     ended = subprocess.run(["java", *flags, "-version"], capture_output=True, text=True, check=True)
-    found = dict(re.findall(r"(InitialHeapSize|NewSize)\s+= (\d+)", ended.stdout))
+    found = dict(re.findall(r"(InitialHeapSize|NewSize|MaxGCPauseMillis)\s+= (\d+)", ended.stdout))
     assert "warning" not in ended.stderr.lower()
     if expected:
         assert [int(found[name]) / 2**20 for name in ("InitialHeapSize", "NewSize")] == pytest.approx(
             expected, rel=0.05
         )
+        assert found["MaxGCPauseMillis"] == "10"
     else:
         assert "-Xms" not in options
 
