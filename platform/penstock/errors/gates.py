@@ -47,6 +47,16 @@ class HeldDecided(PenstockError, ValueError):
     remedy = "Look at `penstock held JOB list`: a batch is decided once."
 
 
+class HeldCopied(PenstockError):
+    """A sink shows the release of this held batch with the rows of a copy of the checkpoint (F31)."""
+
+    code = "PEN-QLT-009"
+    remedy = (
+        "End the jobs of all copies but one. `penstock held JOB discard BATCH` then drops the rows that this "
+        "checkpoint has of the batch, and counts them."
+    )
+
+
 class HeldNotFound(PenstockError, LookupError):
     """No batch of that number is held."""
 

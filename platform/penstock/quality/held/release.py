@@ -21,7 +21,15 @@ from penstock.checkpoint.log.entries import Commit, StagedFile
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered, lineage
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, PenstockError, UnknownName
+from penstock.errors import (
+    CheckpointCopied,
+    CheckpointCorrupt,
+    HeldCopied,
+    HeldDecided,
+    HeldNotFound,
+    PenstockError,
+    UnknownName,
+)
 from penstock.graph.graph import JobGraph
 from penstock.quality.held.decision_records import Decision, HeldDecision, HeldRecords
 from penstock.quality.held.overtaken import InForce, left_over, newest_rows, note_overtaken
@@ -53,6 +61,11 @@ class HeldBatch:
     def is_begun(self) -> bool:
         """Return whether a release was begun and not finished."""
         return self.ruling is not None and not self.ruling.done and self.ruling.decision is Decision.RELEASE
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether a release was begun that can never be finished."""
+        return self.is_begun and (self.undone or bool(self.ruling and self.ruling.copied))
 
     @property
     def rows(self) -> dict[str, int]:
@@ -173,6 +186,7 @@ def release(
     Raises:
         HeldDecided: The batch was discarded, or a restore has undone it.
         CheckpointCorrupt: A file is not what its Commit names; nothing is published then.
+        HeldCopied: A copy of the checkpoint has released the batch first. From then on it can be discarded.
     """
     if held.undone and (held.ruling is None or held.is_begun):
         raise HeldDecided(f"a restore has rewound past batch {held.batch}: later batches read its rows a second time")
@@ -194,13 +208,17 @@ def release(
             newest[name] = newest_rows(sinks[name].staging, left, keys)
         publisher = sinks[name].open()
         still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
-        publisher.show(
-            held_app(uuid, name, held.batch),
-            held.batch,
-            left,
-            Origin(job=graph.name, time=held.time),
-            fingerprint=fingerprint_of(held.files[name]),  # `left` may have become less since an attempt before
-        )
+        try:
+            publisher.show(
+                held_app(uuid, name, held.batch),
+                held.batch,
+                left,
+                Origin(job=graph.name, time=held.time),
+                fingerprint=fingerprint_of(held.files[name]),  # `left` may have become less since an attempt before
+            )
+        except CheckpointCopied as why:
+            records.note(held.batch, replace(ruling, copied=tuple(sorted({*ruling.copied, name}))), by=by)
+            raise HeldCopied(f"sink {name!r} shows batch {held.batch} with other rows", where=why.where) from why
     ruling = replace(ruling, newest=newest)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
@@ -217,13 +235,14 @@ def discard(
 ) -> HeldDecision:
     """Drop a held batch and note it. Its files below the checkpoint are deleted; others are their table's.
 
-    A release that was begun, and whose batch a restore has undone since, ends so too.
+    A release that was begun ends so too, where it can never be finished: a restore has undone the batch since, or a
+    copy of the checkpoint was first.
     Raises HeldDecided when it was released, and what `still_mine` raises once the log is another's.
     """
     for sink in held.files:
         _sink(graph, sink)
     still_mine()
-    if held.undone and held.is_begun:  # it can never be finished; what it has published stays, as all before a restore
+    if held.is_stuck:  # what it has published stays
         ruling = HeldDecision(decision=Decision.DISCARD, done=False, rows=held.rows)
     else:
         ruling = _decided(records, held, Decision.DISCARD, by=by)

@@ -18,7 +18,7 @@ from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.log.recovery import recover
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import CheckpointCorrupt, HeldDecided, HeldNotFound, StorageUnavailable, UnknownName
+from penstock.errors import CheckpointCorrupt, HeldCopied, HeldDecided, HeldNotFound, StorageUnavailable, UnknownName
 from penstock.quality.held.decision_records import Decision, HeldRecords
 from penstock.quality.held.overtaken import InForce
 from penstock.quality.held.release import (
@@ -45,6 +45,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.run = ""
         self.table = root / "table"
         self.sink = Delta(self.table)
         self.sink.create(SCHEMA, None)
@@ -64,7 +65,7 @@ class World:
         for sink in sinks:
             folder = self.sink.staging(self.staged / sink) if sink == "out" else self.staged / sink
             table = pa.table({"v": pa.array([batch] * rows, pa.int64())})
-            facts = stage_table(table, folder, f"{batch:012d}-{sink}.parquet")
+            facts = stage_table(table, folder, f"{batch:012d}-{self.run}{sink}.parquet")
             held[sink] = [StagedFile(**facts, stats={})]
         verdict = {"check": "quality", "unit": None, "action": "hold", "status": "failed"}
         self.owned.append(offsets(batch))
@@ -121,6 +122,40 @@ def test_held_batches_are_listed_until_they_are_decided(world):
     world.release(0)
     world.discard(2)
     assert world.waiting() == []
+
+
+@pytest.mark.remedy("PEN-QLT-009")
+def test_what_a_copy_of_the_checkpoint_has_released_first_can_only_be_discarded(world):
+    """The copy has the uuid and the number, and other rows: they are visible, and ours are dropped with a count."""
+    copy = World(world.root / "copy")
+    copy.sink, copy.graph, copy.run = world.sink, world.graph, "copy-"
+    copy.hold(0, rows=2)
+    world.hold(0, sinks=("out", "shown"))
+    copy.release(0)
+    for _ in range(2):  # the same each time
+        with pytest.raises(HeldCopied, match="sink 'out' shows batch 0 with other rows"):
+            world.release(0)
+        assert world.waiting() == [0]
+    assert (world.found(0).is_stuck, world.found(0).ruling.copied) == (True, ("out",))
+    assert world.discard(0).decision is Decision.DISCARD
+    assert (world.waiting(), world.shown()) == ([], [0, 0])
+    with pytest.raises(HeldDecided, match="batch 0 was discarded"):
+        world.release(0)
+    assert copy.release(0).done
+    assert world.shown() == [0, 0]
+
+
+def test_a_batch_that_was_held_before_the_checkpoint_was_copied_is_shown_once(world):
+    """Both have the same files: the second to release them finds its own rows."""
+    world.hold(0)
+    copy = World(world.root / "copy")
+    copy.sink, copy.graph, copy.log, copy.owned, copy.staged = (
+        world.sink, world.graph, world.log, world.owned, world.staged,
+    )  # fmt: skip
+    copy.records = HeldRecords(LocalStore(world.root / "other"), "orders")
+    copy.release(0)
+    world.release(0)
+    assert (copy.waiting(), world.waiting(), world.shown()) == ([], [], [0, 0, 0])
 
 
 def test_a_decision_says_which_windows_the_batch_has_closed(world):
