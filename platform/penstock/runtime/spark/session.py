@@ -65,6 +65,8 @@ ARCHIVE = "spark.jsa"
 _OPTIONS = "spark.driver.extraJavaOptions"
 _REGIONS = "-XX:G1HeapRegionSize=4m"
 """Spark allocates 1 MiB for each answer of a task. In smaller regions each of them makes a longer collection begin."""
+_OTHER_COLLECTOR = re.compile(r"-XX:\+Use(?!G1)\w+GC\b")
+"""Options of a user who chooses the collector: another one may give up all else for a short collection."""
 _PAUSE = 10
 """Milliseconds that a collection should take at most, which Java heeds where it can."""
 _MEMORY = "spark.driver.memory"
@@ -124,10 +126,11 @@ def session_settings(
     jar_files = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
     memory = (settings or {}).get(_MEMORY, "2g")
     options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}", _REGIONS]
-    options += _heap_options(memory)
+    own = (settings or {}).get(_OPTIONS)
+    if _OTHER_COLLECTOR.search(own or "") is None:
+        options += _heap_options(memory)
     if jars is not None and (jars / ARCHIVE).is_file():
         options += archive_options(jars)
-    own = (settings or {}).get(_OPTIONS)
     chosen = {_MEMORY: memory, **_FIXED}
     if jar_files:
         chosen["spark.jars"] = ",".join(str(j) for j in jar_files)

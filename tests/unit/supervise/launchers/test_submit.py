@@ -276,6 +276,18 @@ def test_java_begins_with_room_for_what_a_driver_makes(memory: str, expected: li
         assert "-Xms" not in options
 
 
+@pytest.mark.parametrize(
+    ("own", "is_ours"),
+    [("-XX:+UseParallelGC -Da=b", False), ("-XX:+UseZGC", False), ("-XX:+UseG1GC", True), ("-Da=b", True)],
+)
+def test_who_chooses_a_collector_chooses_its_heap(own: str, *, is_ours: bool) -> None:
+    """A limit that one collector heeds where it can is the first goal of another."""
+    key = "spark.driver.extraJavaOptions"
+    options = shlex.split(session_settings(master="local[2]", settings={key: own})[key])
+    assert [name in " ".join(options) for name in ("-Xms", "NewSize", "MaxGCPauseMillis")] == [is_ours] * 3
+    assert options[-len(own.split()) :] == own.split()
+
+
 @pytest.mark.slow
 def test_spark_submit_knows_the_words_that_it_is_given() -> None:
     """An option that it does not know would be taken for the program."""
