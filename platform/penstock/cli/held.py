@@ -163,8 +163,6 @@ def _table(batches: list[HeldBatch]) -> Table:
 def _note(held: HeldBatch) -> str:
     if held.undone:
         return "a restore has superseded it, and its rows are read again; discard it"
-    if held.is_stuck:
-        return "a copy of the checkpoint has released it first; discard it"
     return "" if held.ruling is None else f"{held.ruling.decision.value} was begun and not finished: ask for it again"
 
 

@@ -1,6 +1,6 @@
 """Store the decisions on held batches: `<root>/_control/held/<job>/<uuid>/<batch>/`.
 
-Record 0 is the decision, and the newest says what became of it. The uuid is that of the job's checkpoint: another
+Record 0 is the decision, and record 1 says that it was carried out. The uuid is that of the job's checkpoint: another
 checkpoint of the name counts its batches from 0 again. Earlier versions had no folder for the uuid; their decisions
 apply to the current checkpoint. Imports nothing that is slow to load.
 """
@@ -38,7 +38,7 @@ class HeldDecision:
 
     `windows` are those that the batch has closed, as `batch_report.closed_windows` has them; a decision of an earlier
     version names none. `newest` has, of each sink with keys, how many of the rows it got: the newest of their keys when
-    the batch was released. `copied` are sinks that show the release of a copy of the checkpoint instead.
+    the batch was released.
     """
 
     decision: Decision
@@ -46,7 +46,6 @@ class HeldDecision:
     rows: Mapping[str, int]
     windows: Windows = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
-    copied: tuple[str, ...] = ()
 
 
 class HeldRecords:
@@ -84,11 +83,7 @@ class HeldRecords:
 
     def carried_out(self, batch: int, ruling: HeldDecision, *, by: str) -> None:
         """Note that a decision was carried out."""
-        self.note(batch, replace(ruling, done=True), by=by)
-
-    def note(self, batch: int, ruling: HeldDecision, *, by: str) -> None:
-        """Note what became of a decision."""
-        self._records(batch).put(_body(ruling, by))
+        self._records(batch).put(_body(replace(ruling, done=True), by))
 
     def released_of(self, batches: Iterable[int]) -> list[int]:
         """Return those of some batches that were released and published; reads nothing of others."""
@@ -122,7 +117,7 @@ class HeldRecords:
 def _body(ruling: HeldDecision, by: str) -> dict[str, Any]:
     windows = {step: list(bounds) for step, bounds in ruling.windows.items()}
     decision = {"decision": ruling.decision.value, "done": ruling.done, "rows": dict(ruling.rows), "by": by}
-    return {**decision, "windows": windows, "newest": dict(ruling.newest), "copied": list(ruling.copied)}
+    return {**decision, "windows": windows, "newest": dict(ruling.newest)}
 
 
 def ruling_of(body: Mapping[str, Any]) -> HeldDecision:
@@ -133,5 +128,4 @@ def ruling_of(body: Mapping[str, Any]) -> HeldDecision:
         rows=dict(body["rows"]),
         windows={step: (after, until) for step, (after, until) in body.get("windows", {}).items()},
         newest=dict(body.get("newest", {})),
-        copied=tuple(body.get("copied", ())),
     )

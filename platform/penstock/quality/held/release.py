@@ -11,8 +11,8 @@ version of the table, and VACUUM removes what is older than the table's retentio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,11 +61,6 @@ class HeldBatch:
     def is_begun(self) -> bool:
         """Return whether a release was begun and not finished."""
         return self.ruling is not None and not self.ruling.done and self.ruling.decision is Decision.RELEASE
-
-    @property
-    def is_stuck(self) -> bool:
-        """Return whether a release was begun that can never be finished."""
-        return self.is_begun and (self.undone or bool(self.ruling and self.ruling.copied))
 
     @property
     def rows(self) -> dict[str, int]:
@@ -186,16 +181,19 @@ def release(
     Raises:
         HeldDecided: The batch was discarded, or a restore has undone it.
         CheckpointCorrupt: A file is not what its Commit names; nothing is published then.
-        HeldCopied: A copy of the checkpoint has released the batch first. From then on it can be discarded.
+        HeldCopied: A sink shows the release of a copy of the checkpoint. Nothing is decided, unless it was before.
     """
     if held.undone and (held.ruling is None or held.is_begun):
         raise HeldDecided(f"a restore has rewound past batch {held.batch}: later batches read its rows a second time")
     if held.ruling is not None and (held.ruling.done or held.ruling.decision is not Decision.RELEASE):
         return _decided(records, held, Decision.RELEASE, by=by)
-    sinks = {name: StagedPublisher(name, _sink(graph, name), staged / name, spark) for name in held.files}
+    sinks = _publishers(held, graph, staged, spark)
     for name, files in held.files.items():
         verify_held(sinks[name].staging, staged / name, files)
     still_mine()
+    for name, publisher in sinks.items():
+        with _no_copy(name, held):
+            _is_shown(publisher.open(), held, graph, uuid=uuid)
     ruling = _decided(records, held, Decision.RELEASE, by=by)
     if ruling.done:
         return ruling
@@ -206,19 +204,9 @@ def release(
         bring_back(sinks[name].staging, staged / name, left)
         if keys := getattr(_sink(graph, name), "keys", ()):
             newest[name] = newest_rows(sinks[name].staging, left, keys)
-        publisher = sinks[name].open()
         still_mine()  # the new owner of the log may have made a restore, after which later batches have these rows
-        try:
-            publisher.show(
-                held_app(uuid, name, held.batch),
-                held.batch,
-                left,
-                Origin(job=graph.name, time=held.time),
-                fingerprint=fingerprint_of(held.files[name]),  # `left` may have become less since an attempt before
-            )
-        except CheckpointCopied as why:
-            records.note(held.batch, replace(ruling, copied=tuple(sorted({*ruling.copied, name}))), by=by)
-            raise HeldCopied(f"sink {name!r} shows batch {held.batch} with other rows", where=why.where) from why
+        with _no_copy(name, held):
+            _show(sinks[name], held, left, graph, uuid=uuid)
     ruling = replace(ruling, newest=newest)
     records.carried_out(held.batch, ruling, by=by)
     return ruling
@@ -229,21 +217,25 @@ def discard(
     held: HeldBatch,
     graph: JobGraph,
     *,
+    uuid: str,
     staged: CheckpointFolder,
+    spark: Any,
     by: str,
     still_mine: Callable[[], None],
 ) -> HeldDecision:
     """Drop a held batch and note it. Its files below the checkpoint are deleted; others are their table's.
 
     A release that was begun ends so too, where it can never be finished: a restore has undone the batch since, or a
-    copy of the checkpoint was first.
+    copy of the checkpoint was first. What it has published stays.
     Raises HeldDecided when it was released, and what `still_mine` raises once the log is another's.
     """
     for sink in held.files:
         _sink(graph, sink)
     still_mine()
-    if held.is_stuck:  # what it has published stays
+    if held.undone and held.is_begun:
         ruling = HeldDecision(decision=Decision.DISCARD, done=False, rows=held.rows)
+    elif held.is_begun and (left := _left_by_copies(held, graph, uuid=uuid, staged=staged, spark=spark)):
+        ruling = HeldDecision(decision=Decision.DISCARD, done=False, rows=left, windows=held.windows)
     else:
         ruling = _decided(records, held, Decision.DISCARD, by=by)
     if ruling.done:
@@ -253,6 +245,58 @@ def discard(
             (staged / name / file.path).remove()
     records.carried_out(held.batch, ruling, by=by)
     return ruling
+
+
+def _publishers(held: HeldBatch, graph: JobGraph, staged: CheckpointFolder, spark: Any) -> dict[str, StagedPublisher]:
+    return {name: StagedPublisher(name, _sink(graph, name), staged / name, spark) for name in held.files}
+
+
+def _show(
+    publisher: StagedPublisher, held: HeldBatch, files: Sequence[StagedFile], graph: JobGraph, *, uuid: str
+) -> None:
+    """Make files of a held batch visible in a sink, unless they are; raises CheckpointCopied."""
+    publisher.show(
+        held_app(uuid, publisher.name, held.batch),
+        held.batch,
+        files,
+        Origin(job=graph.name, time=held.time),
+        # Of all files: `files` may have become less since an attempt before.
+        fingerprint=fingerprint_of(held.files[publisher.name]),
+    )
+
+
+def _is_shown(publisher: StagedPublisher, held: HeldBatch, graph: JobGraph, *, uuid: str) -> bool:
+    """Return whether a sink shows the release of a batch; raises CheckpointCopied where it shows that of a copy."""
+    if publisher.version(held_app(uuid, publisher.name, held.batch)) != held.batch:
+        return False
+    _show(publisher, held, held.files[publisher.name], graph, uuid=uuid)  # it compares, and changes nothing
+    return True
+
+
+@contextmanager
+def _no_copy(sink: str, held: HeldBatch) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointCopied as why:
+        raise HeldCopied(f"sink {sink!r} shows batch {held.batch} with other rows", where=why.where) from why
+
+
+def _left_by_copies(
+    held: HeldBatch, graph: JobGraph, *, uuid: str, staged: CheckpointFolder, spark: Any
+) -> dict[str, int]:
+    """Return the rows, by sink, that a release has not published, where a copy of the checkpoint was first in a sink.
+
+    Without such a sink there are none: the release can be finished.
+    """
+    left, copied = {}, False
+    for name, publisher in _publishers(held, graph, staged, spark).items():
+        try:
+            is_there = _is_shown(publisher.open(), held, graph, uuid=uuid)
+        except CheckpointCopied:
+            is_there, copied = False, True
+        if not is_there:
+            left[name] = held.rows[name]
+    return left if copied else {}
 
 
 def keep_held(folder: CheckpointFolder, kept: CheckpointFolder, files: Sequence[StagedFile]) -> None:

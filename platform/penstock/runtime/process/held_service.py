@@ -59,7 +59,16 @@ class HeldWork:
         recovered = recovered or recover(self.log, Damage.LIST)
         held, mine = find_held(self.records, recovered, batch), owned.refuse_lost
         if decision is Decision.DISCARD:
-            return discard(self.records, held, self.graph, staged=self.staged, by=by, still_mine=mine)
+            return discard(
+                self.records,
+                held,
+                self.graph,
+                uuid=self.uuid,
+                staged=self.staged,
+                spark=self.spark,
+                by=by,
+                still_mine=mine,
+            )
         before = (b for b in waiting(self.records, recovered) if b < batch and b not in recovered.held.undone)
         return release(
             self.records,

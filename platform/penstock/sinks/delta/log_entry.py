@@ -45,8 +45,6 @@ _METRICS = {
     "remove": {"MERGE": "numTargetFilesRemoved", "OPTIMIZE": "numRemovedFiles"},
 }
 """How Delta calls the number of actions of a kind, by operation."""
-_BACK = 1_000
-"""Versions that are looked at for a commit, the newest first."""
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
@@ -163,8 +161,9 @@ def actions_of(table: Path, version: int) -> Actions | None:
 
 
 def find_commit(path: Path, newest: int, app: str, batch: int) -> int | None:
-    """Return the version that has a batch of an app, None where its entry is not among the newest any more."""
-    for version in range(newest, max(-1, newest - _BACK), -1):
+    """Return the version that has a batch of an app, None where its entry is gone."""
+    there = (int(entry.stem) for entry in (path / LOG).glob("*.json") if entry.stem.isdecimal())
+    for version in sorted((number for number in there if number <= newest), reverse=True):
         for action in actions_of(path, version) or ():
             txn = action.get("txn")
             if txn is not None and txn["appId"] == app and txn["version"] == batch:

@@ -26,14 +26,17 @@ from penstock.quality.held.release import (
     SessionOnDemand,
     discard,
     find_held,
+    held_app,
     release,
     undecided,
     undone_by_restore,
 )
 from penstock.runtime.driver.retention import Retention
 from penstock.sinks import Console, Delta
+from penstock.sinks.base import Origin
 from penstock.sinks.delta.publisher import DeltaPublisher
 from penstock.sinks.staged_files import stage_table
+from penstock.sinks.staged_publisher import StagedPublisher, fingerprint_of
 from penstock.sources import MemorySource
 
 UUID = "5f0c9bb4-1111-4222-8333-444455556666"
@@ -41,17 +44,20 @@ SCHEMA = pa.schema([("v", pa.int64())])
 
 
 class World:
-    """A checkpoint with a Delta sink `out` and a console sink `shown`, and batches whose rows are held."""
+    """A checkpoint with Delta sinks `out` and `second`, a console sink `shown`, and batches whose rows are held."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.run = ""
         self.table = root / "table"
         self.sink = Delta(self.table)
-        self.sink.create(SCHEMA, None)
+        self.second = Delta(root / "second")
+        for sink in (self.sink, self.second):
+            sink.create(SCHEMA, None)
         job = Job("orders")
         rows = job.source("orders", MemorySource(schema="v long"))
         rows.write("out", self.sink)
+        rows.write("second", self.second)
         rows.write("shown", Console())
         self.graph = job.graph()
         self.staged = root / "checkpoint" / "staged"
@@ -63,7 +69,8 @@ class World:
         """Commit a batch whose rows are held."""
         held = {}
         for sink in sinks:
-            folder = self.sink.staging(self.staged / sink) if sink == "out" else self.staged / sink
+            delta = {"out": self.sink, "second": self.second}.get(sink)
+            folder = self.staged / sink if delta is None else delta.staging(self.staged / sink)
             table = pa.table({"v": pa.array([batch] * rows, pa.int64())})
             facts = stage_table(table, folder, f"{batch:012d}-{self.run}{sink}.parquet")
             held[sink] = [StagedFile(**facts, stats={})]
@@ -94,7 +101,9 @@ class World:
             self.records,
             self.found(batch),
             self.graph,
+            uuid=UUID,
             staged=self.staged,
+            spark=None,
             by="test",
             still_mine=self.owned.refuse_lost,
         )
@@ -124,34 +133,58 @@ def test_held_batches_are_listed_until_they_are_decided(world):
     assert world.waiting() == []
 
 
+def copied(world: World) -> World:
+    """Return a copy of the checkpoint, which writes to the same tables; batches from now on have other rows."""
+    copy = World(world.root / "copy")
+    copy.sink, copy.second, copy.graph, copy.run = world.sink, world.second, world.graph, "copy-"
+    return copy
+
+
 @pytest.mark.remedy("PEN-QLT-009")
 def test_what_a_copy_of_the_checkpoint_has_released_first_can_only_be_discarded(world):
-    """The copy has the uuid and the number, and other rows: they are visible, and ours are dropped with a count."""
-    copy = World(world.root / "copy")
-    copy.sink, copy.graph, copy.run = world.sink, world.graph, "copy-"
-    copy.hold(0, rows=2)
-    world.hold(0, sinks=("out", "shown"))
+    """The copy has the uuid and the number, and other rows. No sink gets ours, and no note of rows that they replace."""
+    copy = copied(world)
+    copy.hold(0, rows=2, sinks=("second",))
+    world.hold(0, sinks=("out", "second"))
     copy.release(0)
     for _ in range(2):  # the same each time
-        with pytest.raises(HeldCopied, match="sink 'out' shows batch 0 with other rows"):
+        with pytest.raises(HeldCopied, match="sink 'second' shows batch 0 with other rows"):
             world.release(0)
-        assert world.waiting() == [0]
-    assert (world.found(0).is_stuck, world.found(0).ruling.copied) == (True, ("out",))
-    assert world.discard(0).decision is Decision.DISCARD
-    assert (world.waiting(), world.shown()) == ([], [0, 0])
+        assert (world.waiting(), world.found(0).ruling, world.shown()) == ([0], None, [])
+    assert world.discard(0).rows == {"out": 3, "second": 3}
+    assert world.waiting() == []
+    assert copy.release(0).done
+    assert DeltaTable(str(world.root / "second")).to_pyarrow_table().num_rows == 2
+
+
+def test_a_release_that_a_copy_of_the_checkpoint_came_into_is_discarded_without_what_is_visible(world):
+    """Whoever began it died behind its first sink. What that one shows is not counted as dropped."""
+    copy = copied(world)
+    copy.hold(0, rows=2, sinks=("second",))
+    world.hold(0, sinks=("out", "second", "shown"))
+    world.records.decide(0, Decision.RELEASE, world.found(0).rows, by="who dies")
+    held = world.found(0)
+    out = StagedPublisher("out", world.sink, world.staged / "out", None).open()
+    out.show(
+        held_app(UUID, "out", 0), 0, held.files["out"], Origin(job="orders", time=0),
+        fingerprint=fingerprint_of(held.files["out"]),
+    )  # fmt: skip
+    with pytest.raises(HeldDecided, match="is being released"):
+        world.discard(0)
+    copy.release(0)
+    with pytest.raises(HeldCopied, match="sink 'second'"):
+        world.release(0)
+    assert world.discard(0).rows == {"second": 3, "shown": 3}
+    assert (world.waiting(), world.shown()) == ([], [0, 0, 0])
     with pytest.raises(HeldDecided, match="batch 0 was discarded"):
         world.release(0)
-    assert copy.release(0).done
-    assert world.shown() == [0, 0]
 
 
 def test_a_batch_that_was_held_before_the_checkpoint_was_copied_is_shown_once(world):
     """Both have the same files: the second to release them finds its own rows."""
     world.hold(0)
-    copy = World(world.root / "copy")
-    copy.sink, copy.graph, copy.log, copy.owned, copy.staged = (
-        world.sink, world.graph, world.log, world.owned, world.staged,
-    )  # fmt: skip
+    copy = copied(world)
+    copy.log, copy.owned, copy.staged = world.log, world.owned, world.staged
     copy.records = HeldRecords(LocalStore(world.root / "other"), "orders")
     copy.release(0)
     world.release(0)

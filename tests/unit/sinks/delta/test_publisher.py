@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 
-from penstock.errors import PenstockError, SinkBehind, SinkForgets, SinkRefused, SinkSchemaMismatch
+from penstock.errors import CheckpointCopied, PenstockError, SinkBehind, SinkForgets, SinkRefused, SinkSchemaMismatch
 from penstock.sinks import Delta
 from penstock.sinks.base import Publication, Staged
 from penstock.sinks.delta.log_entry import entry_name
@@ -246,6 +246,21 @@ def test_publishers_that_take_turns_in_one_table_each_land(tmp_path: Path) -> No
             file = staged(path, f"{number}-{batch}", 10 * number + batch)
             publisher.publish(Publication(app=f"uuid/{number}", batch=batch, files=(file,), schema=SCHEMA))
     assert shown(path) == [*range(6), *range(10, 16)]
+
+
+@pytest.mark.fault("F31")
+def test_a_copy_is_found_however_many_versions_follow_its_batch(tmp_path: Path) -> None:
+    """A release of held rows may come days after that of a copy of the checkpoint."""
+    path = tmp_path / "table"
+    first, late = staged(path, "first", 1), staged(path, "late", 2)
+    batch = {"app": f"{APP}/held/7", "batch": 7, "schema": SCHEMA}
+    opened(path).publish(Publication(**batch, files=(first,), fingerprint=1))
+    for version in range(2, 1_200):
+        (path / "_delta_log" / entry_name(version)).write_text('{"commitInfo":{"timestamp":1}}\n')
+    with pytest.raises(CheckpointCopied):
+        opened(path).publish(Publication(**batch, files=(late,), fingerprint=2))
+    opened(path).publish(Publication(**batch, files=(first,), fingerprint=1))
+    assert shown(path) == [1]
 
 
 @pytest.mark.spark
