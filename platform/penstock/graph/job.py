@@ -36,7 +36,7 @@ from penstock.graph.nodes import (
 from penstock.graph.partitions import checked_partitions
 from penstock.graph.policies import MaxRate, OnFail
 from penstock.graph.schedules import Auto, EveryBatches, Never, Schedule, checked_schedule
-from penstock.graph.source_location import job_error
+from penstock.graph.source_location import job_error, user_site
 from penstock.graph.stateful import Unfinished
 from penstock.graph.steps import StepNode
 from penstock.graph.unknown_methods import METHODS_OF_STREAMS
@@ -233,7 +233,7 @@ class Stream(MapBatchesMethods["Stream"], JoinStaticMethods["Stream"], CacheMeth
         for rate in given:
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf:
                 raise job_error(f"max_rate is a number of rows a second above 0, not {rate!r}")
-        self._job._rates[node.name] = MaxRate(rows=rows_per_second, per_partition=per_partition)
+        self._job._rates[node.name] = MaxRate(rows=rows_per_second, per_partition=per_partition, where=str(user_site()))
         return self
 
     def filter(self, predicate: str) -> Stream:

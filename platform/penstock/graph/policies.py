@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 __all__ = [
@@ -80,10 +80,14 @@ class OnGap(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxRate:
-    """The most rows a second that a job reads of a source, and of each of its partitions; None for no limit."""
+    """The most rows a second that a job reads of a source, and of each of its partitions; None for no limit.
+
+    `where` is the user's line that says so.
+    """
 
     rows: float | None = None
     per_partition: float | None = None
+    where: str | None = field(default=None, compare=False)
 
 
 class OnError(Enum):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock.checkpoint.log.recovery import Damage, recover
 from penstock.checkpoint.log.takeover import refuse_ended, survey
@@ -24,6 +25,7 @@ from penstock.errors import (
     SupervisorAbsent,
 )
 from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.minimum_rates import refuse_limits
 from penstock.runtime.process.project import Project
 from penstock.supervise.commands import Command, CommandResult, Verb, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords, supervised_jobs
@@ -83,7 +85,8 @@ class StreamControl:
     def ask(self, command: Command) -> Asked:
         """Carry out a command on the stream's record; the supervisor then does what follows.
 
-        Raises CommandRefused; CannotRestore, with nothing changed, for a batch that is not kept.
+        Raises CommandRefused; with nothing changed CannotRestore for a batch that is not kept, and ConfigError for a
+        limit below a minimum of the driver that runs.
         """
         now = self.clock.wall()
         # Before the record is written: the driver that runs would be ended for a start that must fail.
@@ -91,6 +94,8 @@ class StreamControl:
         over = command.generation is not None and not newest.is_of(command.generation)
         if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(newest, command.id) is None:
             self._refuse_unkept(command)
+        if command.verb is Verb.LIMITS and not over:
+            refuse_limits(command.limits, self._beating().get("minimum_rates"))
         stream, outcome = self.records.update(lambda newest: fold(newest, command, now))
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)
@@ -101,7 +106,7 @@ class StreamControl:
         if command.verb is not Verb.RESTART or fold(stream, command, self.clock.wall())[1] is not CommandResult.DONE:
             return False
         # A driver that was started by hand has no place in the record, and is ended by a restart as well.
-        return stream.driver is not None or self._beats()
+        return stream.driver is not None or bool(self._beating())
 
     @contextmanager
     def checking(self, command: Command) -> Iterator[Command]:
@@ -166,11 +171,15 @@ class StreamControl:
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
 
-    def _beats(self) -> bool:
-        """Return whether a driver that runs gave a sign of life not long ago, by the wall clocks of both machines."""
+    def _beating(self) -> Mapping[str, Any]:
+        """Return the record of a driver that gave a sign of life not long ago, by the wall clocks of both machines.
+
+        Empty where none did.
+        """
         record = StatusRecords(self.store, self.job).newest()
         at = record.body.get("at") if record is not None and record.body.get("state") == "running" else None
-        return isinstance(at, int) and self.clock.wall() - at < 2 * PATIENCE * 1_000_000
+        beats = isinstance(at, int) and self.clock.wall() - at < 2 * PATIENCE * 1_000_000
+        return record.body if record is not None and beats else {}
 
     def _refuse_unkept(self, command: Command) -> None:
         start, log = begins_from(command.start, command.options), job_log(self.root / self.job)

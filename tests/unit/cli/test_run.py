@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 from cli_runner import PATIENCE, Shell
-from project_samples import JOB, expected_totals, job_toml, make_project
+from project_samples import JOB, PROJECT_TOML, expected_totals, job_toml, make_project
 
+from penstock.checkpoint.log.entries import Offsets
+from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local import LocalStore
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import argv_of, session_members
@@ -52,6 +54,18 @@ GATED = JOB.replace(
     totals.check("stops", suite=never, on_fail=OnFail.STOP).write("all", Delta(conf.table("all")))
     totals.check("holds", suite=few, on_fail=OnFail.HOLD).write("totals", Delta(conf.table("totals")))""",
 ).replace("from penstock.sinks", "from penstock.quality import OnFail\nfrom penstock.sinks")
+
+RATED = """
+from penstock import Job
+from penstock.sinks import Delta
+from penstock.sources import Rate
+
+
+def build(conf):
+    job = Job("orders")
+    job.source("rate", Rate(200)).write("out", Delta(conf.table("totals")))
+    return job
+"""
 
 
 @pytest.fixture
@@ -249,6 +263,35 @@ def test_gates_stop_and_hold_until_a_person_decides(shell):
     assert set(before) < set(after) <= set(expected_totals())
     assert len(after) == len(before) + held[-1]["rows"]["totals"]
     assert [h["batch"] for h in shell.json("held", "orders", "list")["held"]] == waiting[1:-1]
+
+
+@pytest.mark.sample(seconds=30)
+def test_a_rate_below_the_minimum_is_refused_before_spark_starts_and_while_a_driver_runs(shell):
+    """Nothing is written; the Offsets record a limit that is high enough (SEMANTICS 8.5, decision 106)."""
+    (shell.root / "jobs" / "orders.py").write_text(RATED)
+    (shell.root / "conf" / "penstock.toml").write_text(PROJECT_TOML + "[rates]\nmin_rate = 80\n")
+    toml = shell.root / "conf" / "jobs" / "orders.toml"
+    toml.write_text(job_toml(more="[limits]\nmax_rate = 79\n"))
+    code, _, err = shell.run("run", "orders")
+    places = ("conf/jobs/orders.toml:10" in err, "conf/penstock.toml:8" in err)
+    assert (code, "PEN-CNF-001" in err, *places) == (78, True, True, True)
+    assert not (shell.root / "checkpoints" / "orders").exists()
+
+    toml.write_text(job_toml(more='[run]\ntrigger = "interval 1 second"\n'))
+    run = shell.start("run", "orders")
+    events(run, "batch.committed")
+    code, _, err = shell.run("limits", "orders", "--max-rate", "79")
+    assert (code, "too low for a min_rate of 80" in " ".join(err.split())) == (78, True)
+    assert shell.json("limits", "orders", "--max-rate", "80")["limits"] == {"max_rate": 80}
+    log, ends, limits = Log(LocalStore(shell.root / "checkpoints" / "orders")), time.monotonic() + PATIENCE, {}
+    while "max_rate" not in limits:
+        assert time.monotonic() < ends
+        time.sleep(0.5)
+        limits = next(entry.limits for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Offsets))
+    assert limits["max_rate"] == 80
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0
 
 
 @pytest.mark.sample(seconds=15)

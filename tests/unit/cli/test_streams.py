@@ -21,6 +21,7 @@ from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Wish
+from penstock.time.clock import SystemClock
 
 
 @pytest.fixture
@@ -97,6 +98,42 @@ def test_limits_are_set_by_name_and_let_go_by_name(root):
         assert (code, "--defaults" in err, "penstock status" in err) == (2, True, True)
     assert records.newest().limits.rows == 7
     assert "the limits of its configuration" in run(root, "limits", "orders", "--defaults")[1]
+
+
+def driver_says(root, **facts):
+    """Write the status record of a driver that gives a sign of life."""
+    record = {"writer": "w1", "at": SystemClock().wall(), "state": "running", **facts}
+    StatusRecords(control_store(root / "checkpoints"), "orders").put(record)
+
+
+def test_a_limit_below_the_minimum_of_the_driver_is_refused(root):
+    """With the place of the minimum and nothing changed; a driver that has ended has none (decision 106)."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    run(root, "start", "orders")
+    minimum = {"key": "min_rate", "rows": 80, "sources": 1, "where": "conf/penstock.toml:7"}
+    driver_says(root, minimum_rates={"max_rate": minimum})
+    code, _, err = run(root, "limits", "orders", "--max-rate", "79")
+    assert (code, records.newest().limits) == (78, None)
+    said = " ".join(err.split())
+    assert "PEN-CNF-001" in said
+    assert "max_rate is 79 rows a second, too low for a min_rate of 80 (conf/penstock.toml:7)" in said
+    assert run(root, "limits", "orders", "--max-rate", "80", "--max-rate-per-partition", "1")[0] == 0
+    driver_says(root, minimum_rates={"max_rate": minimum}, state="stopped")
+    assert run(root, "limits", "orders", "--max-rate", "79")[0] == 0
+    assert records.newest().limits.max_rate == 79
+
+
+def test_a_restart_with_a_limit_below_the_minimum_ends_nothing(root):
+    """The check of a restart looks at the rates, before Spark starts."""
+    control_store(root / "checkpoints")
+    (root / "jobs" / "orders.py").write_text(
+        "from penstock import Job\nfrom penstock.sinks import MemorySink\nfrom penstock.sources import Rate\n\n\n"
+        'def build(conf):\n    job = Job("orders")\n'
+        '    job.source("r", Rate(100)).max_rate(50).write("out", MemorySink())\n    return job\n'
+    )
+    (root / "conf" / "penstock.toml").write_text('[checkpoint]\nroot = "checkpoints"\n[rates]\nmin_rate = 80\n')
+    code, _, err = run(root, "restart", "orders", "--check")
+    assert (code, "jobs/orders.py:8" in err, "penstock.toml:4" in err) == (78, True, True)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore
 from penstock.runtime.inspect.job_status import JobState, read_status
+from penstock.runtime.process.choices import choose_rates
 from penstock.runtime.process.launch import analysed
 from penstock.runtime.process.project import LoadedJob
 from penstock.runtime.restore.compatibility import Finding, when_left
@@ -87,13 +88,15 @@ def preflight(loaded: LoadedJob, start: RestoreTarget, drop: Collection[str] = (
     """Raise the error that would refuse a start of the job.
 
     `start` is where it begins, with the paths of tables that state is written from; `drop` names steps to drop.
-    Raises what a start raises: JobError for code that cannot be analysed, CannotRestore, PartitionsChanged,
-    StepsChanged and CannotTruncate. What only reading all rows shows, such as a null key in a table, is not judged.
+    Raises what a start raises: JobError for code that cannot be analysed, ConfigError for rates that contradict each
+    other, CannotRestore, PartitionsChanged, StepsChanged and CannotTruncate. What only reading all rows shows, such as
+    a null key in a table, is not judged.
     """
     folder = loaded.settings.root / loaded.job.name
     log = job_log(folder)
     if log is not None:
         refuse_ended(log, survey(log))
+    choose_rates(loaded.job.graph(), loaded.settings)
     with analysed(loaded, folder) as engine:
         if log is None and (start.goes_back or start.rewrites):
             raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=str(folder))

@@ -15,6 +15,7 @@ from penstock.graph.schedules import AUTO, Schedule
 from penstock.rates import Constant, CostModel, PIDRateEstimator, RateEstimator
 from penstock.runtime.driver.own_estimator import own_estimator
 from penstock.runtime.driver.rate_control import RatePolicy
+from penstock.runtime.process.minimum_rates import refuse_caps
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 
 __all__ = ["choose_rates", "choose_schedule", "choose_trigger"]
@@ -52,9 +53,11 @@ def _trigger(interval: int | None, settings: Settings) -> Trigger:
 def choose_rates(graph: JobGraph, settings: Settings) -> RatePolicy:
     """Return how the rates of batches come about.
 
-    Raises ConfigError for a constant rate that is none, and where code and configuration both name an estimator.
+    Raises ConfigError for a constant rate that is none, and where code and configuration both name an estimator. So it
+    does for a limit of rows a second below the least rate of the configuration.
     """
     rates = settings.rates
+    refuse_caps(graph, settings)
     constant = graph.estimator is None and rates.estimator == "constant"
     return RatePolicy(
         estimator=_estimator_of(settings) if graph.estimator is None else _own(graph.estimator, settings),

@@ -34,6 +34,7 @@ from penstock.runtime.process.choices import choose_rates, choose_schedule, choo
 from penstock.runtime.process.collector_pauses import ShortPauses
 from penstock.runtime.process.control import Orders, OrderWatch
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords, former_checkpoint
+from penstock.runtime.process.minimum_rates import in_record, minimum_rates
 from penstock.runtime.process.progress import ProgressView
 from penstock.runtime.process.project import LoadedJob, code_version
 from penstock.runtime.process.runner import Runner
@@ -125,7 +126,7 @@ def _launched(
     from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 
     settings, name, graph = loaded.settings, loaded.job.name, loaded.job.graph()
-    trigger = choose_trigger(loaded.job, settings)
+    trigger, rates = choose_trigger(loaded.job, settings), choose_rates(graph, settings)
     control = control_store(settings.root)
     folder = settings.root / name
     records = StatusRecords(control, name)
@@ -156,6 +157,7 @@ def _launched(
         "started": clock.wall(),
         "tables": {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)},
         "graph": graph.shape(),
+        "minimum_rates": in_record(minimum_rates(graph, settings)),
         "event_time": {
             source.name: {"max_out_of_order": source.max_out_of_order, "idle_after": source.idle_after}
             for source in graph.sources
@@ -193,7 +195,7 @@ def _launched(
                     gates=order.gates,
                     drop=order.drop,
                     limits=orders.limits,
-                    rates=choose_rates(graph, settings),
+                    rates=rates,
                     caps={step.name: settings.limits.state for step in graph.steps} if settings.limits.state else {},
                     row_cap=settings.limits.state_row,
                     debug=order.debug,
