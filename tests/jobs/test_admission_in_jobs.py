@@ -8,15 +8,24 @@ from typing import Any
 import pytest
 from growing import Topic
 from harness_jobs import plain
+from project_samples import make_project
+from typer.testing import CliRunner
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.entries import Offsets
+from penstock.checkpoint.roots import control_store
+from penstock.cli.main import app
 from penstock.rates import Constant
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.rate_control import RatePolicy
+from penstock.runtime.process.control import OrderWatch
+from penstock.runtime.process.signals import StopSwitch
 from penstock.sinks import MemorySink
+from penstock.supervise.orders import StreamOrders
+from penstock.supervise.records import StreamRecords
 from penstock.testing import Harness
+from penstock.time.clock import SystemClock
 from penstock.windows import Tumbling
 
 pytestmark = pytest.mark.spark
@@ -86,3 +95,33 @@ def test_a_limit_that_changes_is_recorded_by_the_first_batch_that_uses_it(tmp_pa
         recorded = [offsets.limits for offsets in offsets_of(h)]
         assert recorded[0] == {"rows": 8, "bound": {"topic": "rows"}}
         assert recorded[-1] == {"max_rate": 5, "bound": {"topic": "max_rate"}}
+
+
+def command(root: Path, *words: str) -> None:
+    """Run a command of the project, which succeeds."""
+    ran = CliRunner().invoke(app, [*words, "--project", str(root)])
+    assert ran.exit_code == 0, ran.output
+
+
+def test_penstock_limits_is_recorded_by_the_next_batch_of_a_running_driver(tmp_path: Path) -> None:
+    """SEMANTICS 8.5: rates go from the command to the stream's record and the Offsets, and a pause reads nothing."""
+    root = make_project(tmp_path / "project", rows=1)
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    command(root, "start", "orders")
+    orders = OrderWatch(StreamOrders(records, 1), StopSwitch(60.0, clock=SystemClock()), first=Limits(rows=8))
+    of_partition = {"rows": 8, "max_rate_per_partition": 2, "bound": {"topic": "max_rate_per_partition"}}
+    topic = Topic({"a": 60, "b": 20})
+    with Harness(counting(topic), tmp_path / "root", settings=DriverSettings(limits=orders.limits)) as h:
+        for words, recorded, read in (
+            ((), {"rows": 8, "bound": {"topic": "rows"}}, {"a": 6, "b": 2}),
+            (("--max-rate", "4"), {"rows": 8, "max_rate": 4, "bound": {"topic": "max_rate"}}, {"a": 9, "b": 3}),
+            (("--max-rate", "none", "--max-rate-per-partition", "2"), of_partition, {"a": 11, "b": 5}),
+            (("--pause",), of_partition, {"a": 11, "b": 5}),  # nothing is due, so there is no batch
+            (("--no-pause",), of_partition, {"a": 13, "b": 7}),
+            (("--max-rate-per-partition", "default", "--rows", "none"), {}, {"a": 60, "b": 20}),
+        ):
+            if words:
+                command(root, "limits", "orders", *words)
+            orders.look()
+            h.batch(follow=False)
+            assert (offsets_of(h)[-1].limits, h.commit().sources["topic"].position) == (recorded, read), words

@@ -106,6 +106,20 @@ def driver_says(root, **facts):
     StatusRecords(control_store(root / "checkpoints"), "orders").put(record)
 
 
+def test_limits_are_given_by_option_and_lie_over_those_of_before(root):
+    """Rates and the pause as well: what no option names stays, and `none` and `default` differ (SEMANTICS 8.5)."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    run(root, "start", "orders")
+    for words, expected in (
+        (("--max-rate", "50", "--rows", "9"), {"rows": 9, "max_rate": 50}),
+        (("--max-rate-per-partition", "7"), {"rows": 9, "max_rate": 50, "max_rate_per_partition": 7}),
+        (("--rows", "default", "--pause"), {"max_rate": 50, "max_rate_per_partition": 7, "paused": True}),
+        (("--max-rate", "none", "--no-pause"), {"max_rate": None, "max_rate_per_partition": 7, "paused": False}),
+    ):
+        assert run(root, "limits", "orders", *words)[0] == 0
+        assert records.newest().limits.set_limits() == expected
+
+
 def test_a_limit_below_the_minimum_of_the_driver_is_refused(root):
     """With the place of the minimum and nothing changed; a driver that has ended has none (decision 106)."""
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
