@@ -121,6 +121,24 @@ def test_the_page_of_a_job_lists_open_windows_and_rows_that_wait(site, tmp_path,
     assert "too many windows" not in site.text("/")
 
 
+def test_the_page_of_a_job_says_which_rule_bound_the_newest_batch(site):
+    """SEMANTICS 8: the rate, the limits that hold, and for each source the rule that left rows of it."""
+    site.batches(1)
+    bound = {"orders": "max_rate_per_partition", "clicks": "rate"}
+    site.says(limits={"rate": 1_234.4, "max_rate": 50, "bound": bound})
+    site.stream(limits=Limits(max_rate=50, max_rate_per_partition=7, paused=True))
+    text = site.text("/jobs/orders")
+    for phrase in ("At most 50 rows a second of each source.", "At most 7 rows a second of each partition.",
+                 "Paused: batches read nothing.", "The rate is 1,234 rows a second, by what batches cost.",
+                 "The newest batch left rows of orders that wait, because of max_rate_per_partition.",
+                 "The newest batch left rows of clicks that wait, because of rate."):  # fmt: skip
+        assert phrase in text, phrase
+    site.says(limits={"max_rate": 50})
+    text = site.text("/jobs/orders")
+    assert "The rate is" not in text
+    assert "The newest batch left rows" not in text
+
+
 def test_the_page_of_a_job_says_how_many_cores_it_needs(site):
     """1,000 rows a second arrive, and cost a second and a half of a core (decision 125)."""
     counts, load = {"source:orders": {"read": 1_000}}, {"late_ms": 40.4, "waiting": 1_000, "task_ms": 1_500.0}

@@ -14,7 +14,7 @@ from penstock.runtime.inspect.watermark_report import Holder, PartitionMark, Ste
 from penstock.runtime.inspect.watermark_report import Reading as Reading_
 from penstock.supervise.commands import Command, Verb, fold
 from penstock.supervise.stream import Phase, Stream, Wish
-from penstock.ui.model import Reading, Tone, Trouble, view_of
+from penstock.ui.model import Admission, Reading, Tone, Trouble, view_of
 
 NOW = 1_700_000_000_000_000
 SECOND, HOUR = 1_000_000, 3_600_000_000
@@ -245,6 +245,21 @@ def test_the_limits_that_somebody_has_set_are_named():
     assert view(limits=Limits(rows=7)).set_limits == ()
     limits = Limits(files=2, max_rate_per_partition=5, paused=True)
     assert view(stream=Stream(limits=limits)).set_limits == ("files a batch", "rows a second and partition", "pause")
+
+
+def test_what_a_batch_was_admitted_by_is_its_rate_and_its_rules():
+    """As the driver's record has them; a job without a driver has neither."""
+    limits = {"rows": 9, "rate": 90.6, "bound": {"orders": "rows", "clicks": "rate"}}
+    assert view(status={"record": {"limits": limits}}).admitted == Admission(
+        rate=91, bound={"orders": "rows", "clicks": "rate"}
+    )
+    assert view().admitted == Admission()
+
+
+@pytest.mark.parametrize("limits", [None, 7, ["rate"], {"rate": "fast", "bound": ["orders"]}, {"rate": float("nan")}])
+def test_what_no_driver_writes_as_limits_counts_as_not_there(limits):
+    """A page shows what can be read (F77)."""
+    assert view(status={"record": {"limits": limits}}).admitted == Admission()
 
 
 def test_trouble_says_what_to_do():
