@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from project_samples import make_project
+from typer.testing import CliRunner
+from ui_site import SECOND, Site
 
 from penstock.checkpoint.log.batch_report import BatchReport, Totals, shown_moment
+from penstock.cli.main import app
 from penstock.cli.status import _status_rows, _totals
+from penstock.rates.cores import CoreAdvice
 from penstock.receivers.supervisor import ReceiverState, State
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.inspect.job_status import JobState, JobStatus
 from penstock.runtime.process.heartbeat import DriverStatus
+from penstock.runtime.process.job_load import LoadReport
 from penstock.time.clock import ManualClock, SystemClock
 
 
@@ -78,6 +88,38 @@ def test_rows_that_wait_in_live_sources_have_a_line() -> None:
     }
     assert lines[3_600.0]["waiting"] == "3,600 rows of live sources, as the last batch was planned"
     assert "waiting" not in lines[0.0]
+
+
+LOAD_LINES = ("delay", "garbage", "cores")
+
+
+def test_the_cores_that_a_job_needs_are_in_its_status(tmp_path: Path) -> None:
+    """DS2 (decision 125): 1,000 rows a second arrive and cost 1.5 s of a core, a tenth of it garbage collection."""
+    site = Site(make_project(tmp_path / "project", rows=10))
+    counts = {"source:orders": {"read": 1_000}}
+    load = {"late_ms": 40.4, "waiting": 1_000, "task_ms": 1_500.0, "gc_ms": 150.0}
+    site.batches(3, apart=SECOND, accounting=counts, load=load)
+    words = ["status", "orders", "--project", str(site.root)]
+    shown = CliRunner().invoke(app, words)
+    lines = dict(line.strip().split(maxsplit=1) for line in shown.stdout.splitlines() if line.split()[1:])
+    assert {name: lines[name].strip() for name in LOAD_LINES} == {
+        "delay": "the last batch began 40 ms after its batch time",
+        "garbage": "10% of the time of tasks, in Java",
+        "cores": "2 cores needed: 1,000 rows a second arrive, a busy core processes 667",
+    }
+    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert told["cores_needed"] == {"cores": 2, "offered": 1_000, "per_core": pytest.approx(1_000 / 1.5)}
+    assert (told["scheduling_delay_ms"], told["gc_share"]) == (40.4, 0.1)
+
+
+def test_a_load_that_is_not_known_has_no_line() -> None:
+    """Without live sources there is no advice, and JSON says null; one core is no cores."""
+    idle = JobStatus(job="orders", state=JobState.RUNNING, load=LoadReport(late_ms=0.0, gc_share=0.0))
+    assert not {*LOAD_LINES} & {*dict(_status_rows(idle))}
+    assert idle.to_json()["cores_needed"] is None
+    one = LoadReport(cores=CoreAdvice(cores=1, offered=5.0, per_core=9_000.0))
+    lines = dict(_status_rows(JobStatus(job="orders", state=JobState.RUNNING, load=one)))
+    assert lines["cores"] == "1 core needed: 5 rows a second arrive, a busy core processes 9,000"
 
 
 def test_the_interval_of_data_checkpoints_is_not_called_that_of_batches() -> None:
