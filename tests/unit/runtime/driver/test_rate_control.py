@@ -1,8 +1,10 @@
 """Batches are measured, and the next one gets its pace (SEMANTICS 8.3, 8.4)."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock import Job, seconds
 from penstock.checkpoint.log.entries import Commit, Offsets
@@ -200,6 +202,29 @@ def test_where_the_fixed_cost_fills_the_interval_the_interval_grows():
     assert pace.seconds >= 2.0
     assert pace.seconds == round(pace.seconds)
     assert pace.rate * pace.seconds > 0
+
+
+def test_a_changed_interval_is_logged():
+    """SEMANTICS 8.4: each change once, with the fixed cost that called for it; what fits an interval changes none."""
+    clock = Clock()
+    control = control_of(clock, COSTS)
+    with capture_logs() as logged:
+        for batch, rows in enumerate([100, 200, 400, 800]):
+            run(control, clock, batch, rows=rows, ms=300 + 0.1 * rows)
+    assert logged == []
+    clock = Clock()
+    control = control_of(clock, COSTS)
+    seconds = [control.pace().seconds]
+    with capture_logs() as logged:
+        for batch, rows in enumerate([100, 200, 400, 800, 400, 1_600]):
+            run(control, clock, batch, rows=rows, ms=1_500 + 0.1 * rows)
+            clock.now = -(-clock.now // S) * S
+            seconds.append(control.pace().seconds)
+    changes = [(before, after) for before, after in pairwise(seconds) if before != after]
+    assert changes
+    assert [(entry["before"], entry["seconds"]) for entry in logged] == changes
+    assert {(entry["event"], entry["log_level"]) for entry in logged} == {("rates.interval", "warning")}
+    assert logged[-1]["fixed_ms"] == pytest.approx(1_500, rel=0.05)
 
 
 def backlog_run(control: RateControl, clock: Clock, trigger, *, waiting: int, fixed: float, row: float) -> list:
