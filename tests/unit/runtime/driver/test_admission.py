@@ -93,18 +93,20 @@ def test_a_pause_reads_nothing_of_any_source():
     rows=st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=5), min_size=1, max_size=3),
     limit=st.none() | st.integers(1, 400),
     files=st.none() | st.integers(1, 30),
+    size=st.none() | st.integers(1, 6_000),
+    max_rate=st.none() | st.floats(0.1, 400),
     rate=st.none() | st.floats(1, 500),
     first=st.none() | st.floats(1, 100),
     per_partition=st.none() | st.floats(1, 200),
     seconds=st.sampled_from([0.1, 1, 2.5]),
 )
 def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(
-    rows, limit, files, rate, first, per_partition, seconds
+    rows, limit, files, size, max_rate, rate, first, per_partition, seconds
 ):
     """Whatever holds together: within hard limits, and at least one row of each partition that has some."""
     backlogs = {f"s{i}": backlog(*partitions) for i, partitions in enumerate(rows)}
     pace = Pace(seconds=seconds, elapsed=seconds, rate=rate, first_batch=first, sources=frozenset(backlogs))
-    limits = Limits(rows=limit, files=files, max_rate_per_partition=per_partition)
+    limits = Limits(rows=limit, files=files, bytes=size, max_rate=max_rate, max_rate_per_partition=per_partition)
     admitted = admit(backlogs, limits, pace)
     for name, partitions in backlogs.items():
         taken = {p: admitted.ends[name][p] - waiting.next for p, waiting in partitions.items()}
@@ -115,6 +117,10 @@ def test_nothing_is_read_beyond_a_limit_and_no_partition_starves(
             assert sum(taken.values()) <= max(limit, len(waiting))
         if files is not None:
             assert sum(-(-n // 25) for n in taken.values()) <= max(files, len(waiting))
+        if size is not None:  # the one row of a partition that is read in any case may be above it
+            assert sum(10 * n for n in taken.values() if n > 1) <= size
+        if max_rate is not None:
+            assert sum(taken.values()) <= max(max_rate * seconds, len(waiting))
         if per_partition is not None:
             assert all(n <= max(1, per_partition * seconds) for n in taken.values())
         bound = admitted.limits.get("bound", {}).get(name)
