@@ -7,11 +7,25 @@ import pytest
 from penstock.config.settings import load_settings
 from penstock.config.sources import argument_models, kinds_of
 from penstock.errors import ConfigError
-from penstock.graph.durations import seconds
-from penstock.graph.policies import OnGap
-from penstock.sources import Avro, Csv, Json, Kafka, Rate, Start
+from penstock.graph.durations import millis, seconds
+from penstock.graph.policies import BadRecord, OnGap
+from penstock.sources import (
+    Avro,
+    Csv,
+    DeltaTable,
+    FileReplay,
+    Files,
+    Http,
+    Json,
+    Kafka,
+    Rate,
+    Raw,
+    Socket,
+    Start,
+)
 from penstock.sources.base import Source
 
+TOKEN = "sixteen letters."  # noqa: S105 - of this test
 KAFKA = """[sources.orders]
 kind = "kafka"
 topics = ["orders", "returns"]
@@ -162,7 +176,84 @@ def test_a_secret_is_named_and_never_written_nor_shown(project, monkeypatch):
     assert refused(project, KAFKA)[1] == "there is no secret"
 
 
+DESCRIBED = {
+    "delta_table": ('path = "orders"\nchanges = true\n', lambda root: DeltaTable(root / "orders", changes=True)),
+    "file_replay": (
+        'path = "orders.csv"\norder_by = "t"\nrows_per_batch = 7\n',
+        lambda root: FileReplay(root / "orders.csv", order_by="t", rows_per_batch=7),
+    ),
+    "files": (
+        'path = "orders"\nformat = { kind = "json", schema = "id long" }\nsettle = "2 seconds"\n',
+        lambda root: Files(root / "orders", format=Json("id long"), settle=seconds(2)),
+    ),
+    "http": (
+        'port = 8080\ntoken = "${env:ORDERS_TOKEN}"\nschema = "id long"\nwith_columns = ["_row"]\n'
+        'block_interval = "50 millis"\n',
+        lambda _: Http(port=8080, token=TOKEN, schema="id long", with_columns=("_row",), block_interval=millis(50)),
+    ),
+    "kafka": (
+        'topics = ["orders"]\nservers = "127.0.0.1:9092"\nformat = { kind = "raw" }\n',
+        lambda _: Kafka(("orders",), servers="127.0.0.1:9092", format=Raw()),
+    ),
+    "rate": ("rows_per_second = 9\n", lambda _: Rate(9)),
+    "socket": (
+        'host = "quotes.example.org"\nport = 7000\nformat = { kind = "json", schema = "id long" }\n'
+        'on_bad_record = "fail"\n',
+        lambda _: Socket("quotes.example.org", 7000, format=Json("id long"), on_bad_record=BadRecord.FAIL),
+    ),
+}
+"""What a file says of each kind, and the same in code."""
+
+
+@pytest.fixture
+def things(project, monkeypatch):
+    """The project with what its files name: a folder, a file and a secret."""
+    (project / "orders").mkdir()
+    (project / "orders.csv").touch()
+    monkeypatch.setenv("ORDERS_TOKEN", TOKEN)
+    return project
+
+
+@pytest.mark.parametrize("kind", DESCRIBED)
+def test_each_kind_makes_its_source(things, kind):
+    """The source is equal to that of the constructor."""
+    keys, in_code = DESCRIBED[kind]
+    assert made(things, f'[sources.orders]\nkind = "{kind}"\n{keys}') == in_code(things)
+
+
+WRONG = [
+    ("delta_table", "changes = true", "changes = 1", "changes is 1"),
+    ("file_replay", "rows_per_batch = 7", "rows_per_batch = 0", "rows_per_batch is 0"),
+    ("files", '"2 seconds"', '"soon"', "settle is 'soon'"),
+    ("http", "port = 8080", "port = 0", "port is 0, and no port of TCP"),
+    ("http", "port = 8080", 'port = "8080"', "port is '8080'"),
+    ("http", "${env:ORDERS_TOKEN}", TOKEN, "token is a secret: write where it is"),
+    ("http", "id long", "id nosuchtype", "column 'id' has the type 'nosuchtype'"),
+    ("http", "_row", "_path", "with_columns has '_path'"),
+    ("http", "50 millis", "0 millis", "block_interval"),
+    ("kafka", '["orders"]', '"orders"', "topics is 'orders'"),
+    ("rate", "9", "0", "rows_per_second is 0"),
+    ("socket", '"quotes.example.org"', "7", "host is 7"),
+    ("socket", "7000", "70_000", "port is 70000, and no port of TCP"),
+    ("socket", '"json"', '"parquet"', "kind is 'parquet'; use"),
+    ("socket", '"fail"', '"drop"', "on_bad_record is 'drop'"),
+]
+"""Of each kind: a text, what somebody writes instead, and what is wrong then."""
+
+
+@pytest.mark.fault("F62", "F66")
+@pytest.mark.parametrize(("kind", "before", "after", "what"), WRONG)
+def test_a_wrong_setting_of_each_kind_is_refused_at_its_line(things, kind, before, after, what):
+    """The file knows the types, the constructor the values. No error shows a secret."""
+    lines = [f'[sources.orders]\nkind = "{kind}"', *DESCRIBED[kind][0].splitlines()]
+    number = next(n for n, line in enumerate(lines) if n and before in line)
+    lines[number] = lines[number].replace(before, after)
+    where, problem = refused(things, "\n".join(lines))
+    assert (where, what in problem) == (f"conf/jobs/orders.toml:{number + 2}", True), problem
+    assert TOKEN not in problem
+
+
 def test_every_source_but_that_of_tests_can_be_described():
-    """A class that is offered to code is offered to files, with the arguments of its constructor."""
+    """A class that is offered to code is offered to files, and has its cases above."""
     assert "memory_source" not in kinds_of(Source)
-    assert {"file_replay", "files", "kafka"} <= argument_models().keys()
+    assert DESCRIBED.keys() == argument_models().keys() == {kind for kind, *_ in WRONG}
