@@ -100,7 +100,10 @@ become(phase=Phase.STOPPED, wish=Wish.STOP, rolled_back="new")
 said["rolled back, stopped"] = tries(lambda: stops.execute_complete({"ti": ti}, None, {"generation": 3}))
 become(phase=Phase.RUNNING, wish=Wish.RUN)
 for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("no size", {"bytes": "64 MB"}),
-                    ("no files", {"files": "few"}), ("number", {"bytes": 9}), ("lifted", {})):
+                    ("no files", {"files": "few"}), ("number", {"bytes": 9}),
+                    ("rates", {"max_rate": "900", "max_rate_per_partition": 30, "paused": "true"}),
+                    ("no rate", {"max_rate": "fast"}), ("no rate of partitions", {"max_rate_per_partition": 0.5}),
+                    ("paused", {"paused": True}), ("lifted", {})):
     limited = LimitStream(task_id="t", **given, **FACTS)
     of_run = {"ti": SimpleNamespace(**{**vars(ti), "run_id": name})}
     now = [*tries(lambda: limited.execute(of_run)), RECORDS.newest().limits]
@@ -343,6 +346,24 @@ def test_a_limit_is_set_by_a_number_or_a_size_and_what_is_empty_is_lifted(outcom
     assert outcomes["limits no size"][2] == outcomes["limits no files"][2] == limits
     assert outcomes["limits number"][2] == {"bytes": 9}
     assert outcomes["limits lifted"][2] is None
+
+
+def test_rates_and_a_pause_are_in_the_record_of_the_stream(outcomes):
+    """SEMANTICS 8.5: the task sets them, and lifts those that it does not name. A number that is none changes none."""
+    limits = {"max_rate": 900, "max_rate_per_partition": 30, "paused": True}
+    outcome, answer, recorded = outcomes["limits rates"]
+    assert (outcome, recorded) == ("done", limits)
+    assert answer == {
+        "job": "orders",
+        "rows": None,
+        "bytes": None,
+        "files": None,
+        **limits,
+        "outcome": answer["outcome"],
+    }
+    assert outcomes["limits no rate"] == ["for good", "'fast' is not a number of rows, 1 or more", limits]
+    assert outcomes["limits no rate of partitions"] == ["for good", "'0.5' is not a number of rows, 1 or more", limits]
+    assert outcomes["limits paused"][2] == {"paused": True}
 
 
 def test_a_start_sets_what_batches_read_at_most_and_what_is_empty_stays(outcomes):
