@@ -14,6 +14,7 @@ from avro_writing import encoded
 from avro_writing import record as record_of
 from deltalake import DeltaTable
 from harness_jobs import plain
+from kafka_reading import committed
 from registry_server import RegistryServer
 from test_requeued_rows import ask, requests_of
 
@@ -39,6 +40,7 @@ from penstock.sources import ArrowFunction, Avro, Json, Kafka, Start
 from penstock.testing import Crashed, Harness
 from penstock.windows import Tumbling
 from tools.kafka_server import KafkaServer
+from tools.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(2, of="jobs from Kafka")]
 
@@ -103,6 +105,31 @@ def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str
     assert len({(user, start) for user, start, *_ in plain(sums)}) == len(sums), "no window twice"
     assert {(int(row["_partition"]), row["_position"]): row["_raw"] for row in quarantined} == bad
     assert {*bad.values()} == {'{"user": 5}', None}
+
+
+def test_the_group_that_a_job_names_has_its_position(kafka: Any, topic: str, tmp_path: Path) -> None:
+    """Read back from the broker after each batch, and after a crash before AckSources with the next batch."""
+    kafka.create(topic, 2)
+
+    def follows() -> bool:
+        offsets = h.commit().sources["orders"].position["topics"][topic]["offsets"]
+        return committed(kafka, f"lag-{topic}", topic, 2) == {int(number): offset for number, offset in offsets.items()}
+
+    with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
+        for batch, written in enumerate([(3, 1), (0, 2), (4, 5)]):
+            for partition, n in enumerate(written):
+                kafka.produce(topic, [record("a", second) for second in range(n)], partition)
+            h.batch()
+            until(follows, f"the offsets of batch {batch}")
+        kafka.produce(topic, [record("a", 9)], 1)
+        h.crash_at("AckSources", "before")
+        with pytest.raises(Crashed):
+            h.batch()
+        h.restart()
+        kafka.produce(topic, [record("a", 10)], 0)
+        h.batch()
+        until(follows, "the offsets of the batch after the crash")
+        assert committed(kafka, f"lag-{topic}", topic, 2) == {0: 8, 1: 9}
 
 
 def test_a_limit_in_bytes_bounds_batches_and_is_said_in_the_log(kafka: Any, topic: str, tmp_path: Path) -> None:
