@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,16 @@ def test_records_have_their_metadata(kafka: Any, topic: str) -> None:
         "_timestamp": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), PARTITION: 1, POSITION: 0, ERROR: None, RAW: None,
     }  # fmt: skip
     assert (second["value"], second["_key"], second["_headers"], second["_offset"]) == (None, None, [], 1)
+
+
+def test_a_topic_whose_broker_sets_the_time_says_append(kafka: Any, topic: str) -> None:
+    """The time of its records is that of the broker, whatever their producer has set."""
+    kafka.create(topic, **{"message.timestamp.type": "LogAppendTime"})
+    before = datetime.now(UTC)
+    kafka.produce(topic, [b"a"], timestamp=1_700_000_000_123)
+    (row,) = all_rows(reader_of(kafka, topic, form=Raw(), with_columns=("_timestamp", "_timestamp_type"))).to_pylist()
+    assert row["_timestamp_type"] == "append"
+    assert before - timedelta(milliseconds=1) <= row["_timestamp"] <= datetime.now(UTC)
 
 
 def test_a_record_that_cannot_be_decoded_is_a_row_with_its_bytes(kafka: Any, topic: str) -> None:
