@@ -20,6 +20,9 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from penstock.runtime.spark.jars import ensure
@@ -61,10 +64,11 @@ _SILENT.setLevel(logging.CRITICAL + 1)
 
 def _asking_for_passwords(users: Mapping[str, str], listener: str) -> dict[str, str]:
     known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    modules = "org.apache.kafka.common.security"
     return {
-        f"{listener}.sasl.enabled.mechanisms": "PLAIN",
-        f"{listener}.plain.sasl.jaas.config": f"{module} required {known};",
+        f"{listener}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        f"{listener}.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {known};",
+        f"{listener}.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",  # the broker itself, and who comes by the other port
         "allow.everyone.if.no.acl.found": "true",
@@ -74,9 +78,9 @@ def _asking_for_passwords(users: Mapping[str, str], listener: str) -> dict[str, 
 class KafkaServer:
     """A broker that keeps its port, a free one unless `port` is given. All that it keeps and says is below `folder`.
 
-    With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them. Each of them
-    may do what no rule of access names. With `tls` that port is encrypted, and asks who has no password for a
-    certificate. `settings` are further ones of the broker, `java` the options of Java.
+    With `users`, names and passwords, there is a second port, `guarded`, for which one needs one of them, by PLAIN or
+    by SCRAM-SHA-512. Each of them may do what no rule of access names. With `tls` that port is encrypted, and asks who
+    has no password for a certificate. `settings` are further ones of the broker, `java` the options of Java.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class KafkaServer:
         assert not trouble, trouble
         self.folder = folder
         self._java_options = java
+        self._users = users or {}
         self._names = 0
         self._port, self._guarded, controller = port or free_port(), free_port(), free_port()
         self._settings: dict[str, Any] = {
@@ -155,6 +160,7 @@ class KafkaServer:
         self.start_broker()
         self.wait()
         until(self._coordinates, "a coordinator of groups")
+        self._add_users()
 
     def start_broker(self) -> None:
         """Start it over what it kept; returns before it answers."""
@@ -272,6 +278,15 @@ class KafkaServer:
             return bool(self.admin.list_topics(timeout=1).brokers)
         except (OSError, KafkaException):
             return False
+
+    def _add_users(self) -> None:
+        """Have the broker keep what SCRAM needs of each user; PLAIN has the passwords in its settings."""
+        if not self._users:
+            return
+        kept = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
+        made = [UserScramCredentialUpsertion(name, kept, word.encode()) for name, word in self._users.items()]
+        for done in self.admin.alter_user_scram_credentials(made).values():
+            done.result()
 
     def _coordinates(self) -> bool:
         """Return whether it answers for groups; the first question makes it create the topic of their offsets."""

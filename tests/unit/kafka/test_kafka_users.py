@@ -71,6 +71,19 @@ def test_a_reader_that_the_brokers_refuse_is_named(guarded: KafkaServer, filled:
     assert all_rows(let_in)["value"].to_pylist() == numbers(1, 2)
 
 
+def test_a_password_is_proven_by_scram(guarded: KafkaServer, filled: str, brief: None, tmp_path: Path) -> None:
+    """By SCRAM-SHA-512 the topic is read and written, and a wrong password is named."""
+    right, wrong = ({**login, "sasl.mechanism": "SCRAM-SHA-512"} for login in (RIGHT, WRONG))
+    source = Kafka([filled], servers=guarded.guarded, format=Raw(), options=right)
+    assert all_rows(source.open(None))["value"].to_pylist() == numbers(1, 2)
+    writing = Writing(tmp_path, filled, guarded, servers=guarded.guarded, options=right)
+    writing.sink.check(pa.schema([("k", pa.int64())]))
+    writing.publisher().publish(writing.batch(0, [3]))
+    assert numbers_in(guarded.address, filled) == [1, 2, 3]
+    with pytest.raises(SourceRefused, match="AUTHENTICATION"):
+        replace(source, options=wrong).open(None)
+
+
 @pytest.mark.remedy("PEN-SNK-012")
 def test_a_writer_that_the_brokers_refuse_is_named(
     guarded: KafkaServer, filled: str, brief: None, tmp_path: Path

@@ -65,8 +65,8 @@ def test_passwords_go_encrypted(tmp_path: Path) -> None:
         server.create("t")
         server.produce("t", numbers(1))
 
-        def opened(authority: Certificates, password: str) -> KafkaReader:
-            login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+        def opened(authority: Certificates, password: str, mechanism: str = "PLAIN") -> KafkaReader:
+            login = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.username": "ann"}
             options = {**login, "sasl.password": password, "ssl.ca.location": str(authority.authority)}
             return Kafka(["t"], servers=server.guarded, format=Raw(), options=options).open(None)
 
@@ -74,7 +74,8 @@ def test_passwords_go_encrypted(tmp_path: Path) -> None:
             opened(other, "secret")
         with pytest.raises(SourceRefused, match="AUTHENTICATION"):
             opened(own, "wrong")
-        assert all_rows(opened(own, "secret"))["value"].to_pylist() == numbers(1)
+        for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+            assert all_rows(opened(own, "secret", mechanism))["value"].to_pylist() == numbers(1)
     finally:
         server.end()
 
