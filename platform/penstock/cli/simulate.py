@@ -88,7 +88,7 @@ def simulate(
 ) -> None:
     """Simulate a rate estimator.
 
-    The plant is a made-up job; with the name of a job, its log says which rows arrived and what batches cost. Options
+    The plant is a made-up job; with the name of a job, its log says which rows batches read and what they cost. Options
     for costs replace what the log says. The command starts no Spark and changes nothing.
 
     \b
