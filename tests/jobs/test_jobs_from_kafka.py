@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -217,6 +218,50 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(kafka: Any, t
         h.restore(empty=True)
         h.batch()
         assert h.commit().sources["orders"].position["topics"][topic]["offsets"] == {"0": 5}
+
+
+def cut(server: KafkaServer, size: int) -> None:
+    """Leave so many bytes of the log of topic `t`, as a broker that has lost what it had not synced."""
+    server.kill()
+    os.truncate(server.folder / "data" / "t-0" / f"{0:020}.log", size)
+    server.start_broker()
+    server.wait()
+
+
+@pytest.mark.fault("F33")
+@pytest.mark.remedy("PEN-SRC-011")
+def test_a_topic_that_has_become_shorter_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """SEMANTICS 9.2: it keeps its id. A batch that was fixed stops, and so does the next batch of a position."""
+    server = KafkaServer(tmp_path / "kafka")
+    server.start()
+    try:
+        server.create("t")
+        log, sizes = server.folder / "data" / "t-0" / f"{0:020}.log", [0]
+        for n in range(3):
+            server.produce("t", [record("a", n)])
+            sizes.append(log.stat().st_size)
+        with Harness(job_of(server.address, "t", tmp_path, on_gap=OnGap.SKIP), tmp_path / "root") as h:
+
+            def from_empty() -> int:
+                h.restore(empty=True)
+                h.batch()
+                return int(h.commit().sources["orders"].position["topics"]["t"]["offsets"]["0"])
+
+            h.batch()
+            server.produce("t", [record("a", n) for n in (3, 4)])
+            h.crash_at("Compute", "before")
+            with pytest.raises(Crashed):
+                h.batch()
+            cut(server, sizes[3])
+            with pytest.raises(TopicReplaced, match="offset 3 of t-0 is wanted, and the topic has 0 to 3: .* shorter"):
+                h.restart()
+            assert from_empty() == 3
+            cut(server, sizes[1])
+            with pytest.raises(TopicReplaced, match="offset 3 of t-0 is wanted, and the topic has 0 to 1: .* shorter"):
+                h.batch()
+            assert from_empty() == 1
+    finally:
+        server.end()
 
 
 @pytest.mark.fault("F33")

@@ -12,7 +12,9 @@ from source_reading import end_of_batch
 from structlog.testing import capture_logs
 
 from penstock.errors import (
+    EXIT_PERSON,
     ConfigError,
+    FixedRangeGone,
     SourceGap,
     TopicNotFound,
     TopicReplaced,
@@ -125,6 +127,28 @@ def test_records_that_are_gone_stop_the_job_or_are_skipped_by_name(kafka: Any, t
     assert span["skipped"] == [[f"{topic}-1", 2, 4]]
     assert read(skipping, span)["k"].to_pylist() == [4, 5]
     assert skipping.passed_over(after, end_of_batch(skipping, after), span) == {f"{topic}-1": [[2, 4]]}
+
+
+@pytest.mark.fault("F33")
+def test_a_log_that_has_become_shorter_is_named_and_never_skipped(kafka: Any, topic: str) -> None:
+    """SEMANTICS 9.2: other records come to have the offsets that were read. The end of the log itself is no gap."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(0, 1, 2, 3, 4))
+    reader = reader_of(kafka, topic, on_gap=OnGap.SKIP)
+    end = end_of_batch(reader, None)
+    span = reader.span(None, end)
+    (known,) = end["topics"].values()
+    beyond = {"topics": {topic: {**known, "offsets": {"0": 6}}}}
+    fixed = {**span, "ranges": [[topic, 0, 3, 6]]}
+    for wanted, ask in ((6, lambda: reader.backlog(beyond)), (3, lambda: reader.verify(fixed))):
+        shorter = f"offset {wanted} of {topic}-0 is wanted, and the topic has 0 to 5: it has become shorter"
+        with pytest.raises(TopicReplaced, match=shorter) as named:
+            ask()
+        assert named.value.exit_code == EXIT_PERSON
+    with pytest.raises(FixedRangeGone, match="offsets are gone"):
+        read(reader, {**span, "ranges": [[topic, 0, 6, 7]]})
+    reader.verify(span)
+    assert end_of_batch(reader, end) == end
 
 
 @pytest.mark.fault("F33")
