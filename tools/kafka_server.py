@@ -54,7 +54,12 @@ _SHIPPED_JAVA = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 """What Kafka's own start script gives Java."""
-_BRISK = {"log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200, "file.delete.delay.ms": 0}
+_BRISK = {
+    "log.initial.task.delay.ms": 0,
+    "log.retention.check.interval.ms": 200,
+    "log.cleaner.backoff.ms": 200,
+    "file.delete.delay.ms": 0,
+}
 """Retention and compaction are looked after at once, not every five minutes."""
 _PATIENCE = 60.0
 _SET = AlterConfigOpType.SET

@@ -152,6 +152,26 @@ def test_a_log_that_has_become_shorter_is_named_and_never_skipped(kafka: Any, to
 
 
 @pytest.mark.fault("F33")
+def test_what_retention_deletes_is_a_gap(kafka: Any, topic: str) -> None:
+    """SEMANTICS 9.2: the broker deletes segments by itself. A job that skips reads all that it has left."""
+    kafka.create(topic, **{"segment.bytes": "100"})
+    for k in range(8):
+        kafka.produce(topic, numbers(k))
+    reader, partition = reader_of(kafka, topic), (topic, 0)
+    after = end_of_batch(reader, None, ReadLimit(rows=2))
+    kafka.configure(topic, **{"retention.bytes": "200"})
+    first = until(lambda: max(reader.brokers.earliest([partition])[partition] - 2, 0), "retention") + 2
+    assert first < 8
+    gap = f"offset 2 of {topic}-0 is wanted, and the topic has {first} to 8: {first - 2} are lost"
+    with pytest.raises(SourceGap, match=gap):
+        reader.backlog(after)
+    skipping = reader_of(kafka, topic, on_gap=OnGap.SKIP)
+    span = skipping.span(after, end_of_batch(skipping, after))
+    assert span["skipped"] == [[f"{topic}-0", 2, first]]
+    assert read(skipping, span)["k"].to_pylist() == [*range(first, 8)]
+
+
+@pytest.mark.fault("F33")
 def test_one_batch_passes_over_all_that_is_skipped(kafka: Any, topic: str) -> None:
     """Whatever limit it has: offsets that are gone are no rows, and take no share of other partitions."""
     kafka.create(topic, 2)
