@@ -16,9 +16,11 @@ from confluent_kafka import KafkaException
 from kafka_topics import numbers_in, records_in
 from kafka_writing import APP, Writing
 
-from penstock.errors import SinkAhead, SinkConflict, SinkUnavailable
+from penstock.errors import EXIT_RETRY, SinkAhead, SinkConflict, SinkUnavailable
 from penstock.sinks import kafka_transactions
 from penstock.sinks.kafka_brokers import Marker
+from penstock.sinks.kafka_transactions import Transactions
+from penstock.sources.kafka_brokers import Brokers
 from tools.kafka_server import KafkaServer
 from tools.waiting import until
 
@@ -164,6 +166,50 @@ def test_a_call_that_never_returns_is_given_up_with_its_producer(
         ended.set()
     until(lambda: "penstock-kafka-offset" not in {t.name for t in threading.enumerate()}, "the calls to end")
     assert shown(writing) == [0, 1, 2], "what hung is fenced"
+
+
+@pytest.mark.fault("F58")
+@pytest.mark.parametrize("when", ["with its offset", pytest.param("with its rows", marks=pytest.mark.soak)])
+def test_a_transaction_that_runs_out_before_its_commit_is_no_batch(
+    kafka: Any, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The brokers abort it by its timeout while its driver sleeps; the batch is redone, and readers see it once."""
+    kafka.create(topic, 2)
+    writing = Writing(tmp_path, topic, kafka, options={"transaction.timeout.ms": 3_000})
+    brokers, partitions = (
+        Brokers({"bootstrap.servers": kafka.address}, read_uncommitted=False),
+        [(topic, 0), (topic, 1)],
+    )
+    send = Transactions._send
+
+    def is_open() -> bool:
+        return brokers.latest(partitions) != brokers.latest(partitions, uncommitted=True)
+
+    def sleep(producer: Any) -> None:
+        assert producer.flush(30) == 0
+        assert is_open()
+        until(lambda: not is_open(), "the brokers to abort the transaction")
+
+    def late(self: Transactions, offset: Any) -> None:
+        if when == "with its rows":
+            sleep(self.producer)
+        send(self, offset)
+        if when == "with its offset":
+            sleep(self.producer)
+
+    publisher = writing.publisher()
+    publisher.publish(writing.batch(0, [0]))
+    publication = writing.batch(1, range(1, 40))
+    with monkeypatch.context() as sleepy:
+        sleepy.setattr(Transactions, "_send", late)
+        with pytest.raises(SinkConflict, match="FENCED") as ended:
+            publisher.publish(publication)
+    assert ended.value.exit_code == EXIT_RETRY
+    assert (shown(writing), writing.publisher().version(APP)) == ([0], 0)
+    next_run = writing.publisher()
+    next_run.publish(publication)
+    next_run.publish(writing.batch(2, [40]))
+    assert shown(writing) == [*range(41)]
 
 
 def is_forgotten(servers: str, app: str) -> bool:
