@@ -11,11 +11,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pushing import until
+from pushing import Holding, until
 from source_reading import end_of_batch
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
@@ -25,7 +24,7 @@ from penstock.receivers.http_push import HttpPush
 from penstock.receivers.socket_lines import SocketLines
 from penstock.receivers.supervisor import ReceiverSupervisor
 from penstock.sources import Json
-from penstock.sources.http_source import Bodies
+from penstock.sources.http_source import METADATA, Bodies
 from penstock.sources.received import Receiving, ReceivingReader
 from penstock.sources.received_tasks import RowsOfBlock, StoredRows
 from penstock.sources.socket_source import RecordRows, as_they_are
@@ -44,10 +43,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(folder: Path, receiver: Receiver, form: RowsOfBlock) -> Iterator[tuple[ReceivingReader, Any]]:
+def running(
+    folder: Path, receiver: Receiver, form: RowsOfBlock, *, schema: pa.Schema = SCHEMA
+) -> Iterator[tuple[ReceivingReader, ReceiverSupervisor]]:
     """Run a receiver as a driver does, and yield the reader of its source, and its supervisor."""
     receiving = Receiving(receiver, receivers=1, encode=as_they_are, interval=0.01, most=1 << 20)
-    reader = ReceivingReader(SCHEMA, receiving, form, on_bad_record=BadRecord.QUARANTINE, splits=1)
+    reader = ReceivingReader(schema, receiving, form, on_bad_record=BadRecord.QUARANTINE, splits=1)
     there = LocalFolder(folder)
     there.store()
     reader.keep_in(there, "s")
@@ -65,15 +66,20 @@ def running(folder: Path, receiver: Receiver, form: RowsOfBlock) -> Iterator[tup
     supervisor.wait()
 
 
+def rows_of(reader: ReceivingReader) -> pa.Table:
+    """Return what a batch would read."""
+    return read(reader, reader.span(None, end_of_batch(reader, None)))
+
+
 def numbers(reader: ReceivingReader) -> list[int]:
     """Return the numbers that a batch would read."""
-    return [k for k in read(reader, reader.span(None, end_of_batch(reader, None)))["k"].to_pylist() if k is not None]
+    return [k for k in rows_of(reader)["k"].to_pylist() if k is not None]
 
 
-def posted(port: int, number: int) -> bool:
-    """Post a number, and return whether it was answered with 200."""
+def posted(port: int, number: int, **more: str) -> bool:
+    """Post a number, and return whether it was answered with 200; `more` are headers."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection, suppress(OSError):
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/x-ndjson"}
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/x-ndjson", **more}
         connection.request("POST", "/", json.dumps({"k": number}), headers)
         return connection.getresponse().status == 200
     return False
@@ -113,6 +119,34 @@ def test_a_request_that_was_answered_is_kept_once_though_its_receiver_dies(tmp_p
     kept = numbers(reader)
     assert len(kept) == len(set(kept))
     assert set(answered) <= set(kept)
+
+
+@pytest.mark.fault("F47")
+def test_rows_of_a_receiver_that_dies_before_its_answer_are_kept(tmp_path: Path) -> None:
+    """SIGKILL when they are durable: the sender has no answer and repeats them, and both have the sender's id."""
+    columns = pa.schema([*SCHEMA, *METADATA.items()])
+    port, hold = free_port(), tmp_path / "hold"
+    receiver = Holding(
+        host="127.0.0.1", port=port, token=TOKEN, most=1_000, at_once=32, folder=str(tmp_path),
+        decode=Bodies(Json("k long"), SCHEMA, (*METADATA,)),
+    )  # fmt: skip
+    answers: list[bool] = []
+    request = {"X-Request-Id": "r7"}
+    with running(tmp_path / "job", receiver, StoredRows(columns), schema=columns) as (reader, supervisor):
+        until(lambda: supervisor.state.address)
+        assert posted(port, 6, **{"X-Request-Id": "r6"})
+        hold.touch()
+        sending = threading.Thread(target=lambda: answers.append(posted(port, 7, **request)), daemon=True)
+        sending.start()
+        until((tmp_path / "held").exists)
+        assert (numbers(reader), answers) == ([6, 7], [])
+        hold.unlink()
+        os.kill(until(lambda: supervisor.pid), signal.SIGKILL)
+        sending.join(60)
+        assert (numbers(reader), answers) == ([6, 7], [False])
+        until(lambda: posted(port, 7, **request))
+    twice = {"k": 7, "_request": "r7", "_row": 0}
+    assert rows_of(reader).select(columns.names).to_pylist() == [{"k": 6, "_request": "r6", "_row": 0}, twice, twice]
 
 
 @pytest.mark.fault("F47")

@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.receivers import Receiver
+from penstock.receivers.http_push import HttpPush
+from penstock.receivers.receiver import Rows
 
-__all__ = ["Acknowledging", "Counting", "Failing", "Restarting", "Sender", "until"]
+__all__ = ["Acknowledging", "Counting", "Failing", "Holding", "Restarting", "Sender", "until"]
 
 PATIENCE = 120.0
 """Seconds; a busy machine takes long to start a process."""
@@ -97,6 +100,20 @@ class Acknowledging(Receiver):
                 self.store(row)
                 lines.write(f"{row['k']}\n")
                 lines.flush()
+
+
+@dataclass
+class Holding(HttpPush):
+    """Never answer a request whose rows are durable, as long as the file `hold` is there; `held` says that it is so."""
+
+    folder: str = ""
+
+    def store(self, rows: Rows) -> None:
+        """Store, and hold up what follows."""
+        super().store(rows)
+        if Path(self.folder, "hold").exists():
+            Path(self.folder, "held").touch()
+            threading.Event().wait()
 
 
 class Sender:
