@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -44,7 +45,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    folder: Path, receiver: Receiver, form: RowsOfBlock, *, schema: pa.Schema = SCHEMA
+    folder: Path, receiver: Receiver, form: RowsOfBlock, *, schema: pa.Schema = SCHEMA, rate: float | None = None
 ) -> Iterator[tuple[ReceivingReader, ReceiverSupervisor]]:
     """Run a receiver as a driver does, and yield the reader of its source, and its supervisor."""
     receiving = Receiving(receiver, receivers=1, encode=as_they_are, interval=0.01, most=1 << 20)
@@ -59,6 +60,7 @@ def running(
         known=lambda: reader.known(0, None),
         order=lambda place, rate: reader.order(0, place, rate),
         tell=lambda event, state: None,
+        rate=rate,
     )
     supervisor.start()
     yield reader, supervisor
@@ -147,6 +149,44 @@ def test_rows_of_a_receiver_that_dies_before_its_answer_are_kept(tmp_path: Path)
         until(lambda: posted(port, 7, **request))
     twice = {"k": 7, "_request": "r7", "_row": 0}
     assert rows_of(reader).select(columns.names).to_pylist() == [{"k": 6, "_request": "r6", "_row": 0}, twice, twice]
+
+
+def resident(pid: int) -> int:
+    """Return the most bytes of memory that a process has had."""
+    (peak,) = [line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line]
+    return int(peak) << 10
+
+
+@pytest.mark.fault("F47")
+def test_a_sender_that_floods_is_held_up_rather_than_memory_grown(tmp_path: Path) -> None:
+    """SEMANTICS 8.6: by a low rate. Once there is none, memory stays flat, and each of its lines is read once."""
+    lines = [b'{"k": %d, "text": "%s"}\n' % (k, b"x" * 1_000) for k in range(80_000)]
+    sent = [0]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        receiver = SocketLines("127.0.0.1", server.getsockname()[1], most=2_000, skips_empty=True)
+        form = RecordRows(Json("k long"), SCHEMA)
+        with running(tmp_path / "job", receiver, form, rate=10.0) as (reader, supervisor):
+            connection, _ = server.accept()
+
+            def flood() -> None:
+                for first in range(0, len(lines), 50):
+                    connection.sendall(b"".join(lines[first : first + 50]))
+                    sent[0] += 50
+
+            flooding = threading.Thread(target=flood, daemon=True)
+            flooding.start()
+            until(lambda: not flooding.is_alive() or not select.select([], [connection], [], 1.0)[1])
+            assert flooding.is_alive(), "it is held up"
+            assert sent[0] < len(lines) / 4
+            pid = until(lambda: supervisor.pid)
+            held = resident(pid)
+            supervisor.limit(None)
+            flooding.join(120)
+            connection.close()
+            until(lambda: supervisor.state.rows == len(lines))
+            assert resident(pid) - held < sum(map(len, lines)) / 2
+    assert numbers(reader) == [*range(len(lines))]
 
 
 @pytest.mark.fault("F47")
