@@ -11,7 +11,7 @@ from penstock import Job
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import read_metadata
 from penstock.checkpoint.storage.local import LocalStore
-from penstock.errors import SinkBehind
+from penstock.errors import EXIT_PERSON, SinkBehind, SinkSchemaMismatch
 from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.sink_repair import SinksAtRest, skip
@@ -57,6 +57,28 @@ def test_a_restart_over_a_table_that_lost_its_batches_stops(postgres: Any, tmp_p
         postgres.ask(f"DROP TABLE {table}_all")
         with pytest.raises(SinkBehind, match="missing are 0"):
             h.restart()
+
+
+@pytest.mark.fault("F70")
+@pytest.mark.remedy("PEN-SNK-003")
+def test_a_column_of_another_type_stops_the_batch_before_its_commit(postgres: Any, tmp_path: Path) -> None:
+    """SEMANTICS 9.6: somebody changes the table while the job runs. With the type put back, the batch is re-run."""
+    table = postgres.new_name()
+
+    def shown(name: str) -> list[int]:
+        return [int(v) for (v,) in postgres.ask(f"SELECT v FROM {table}_{name} ORDER BY v")]  # noqa: S608 - ours
+
+    with Harness(copying(postgres, table), tmp_path / "root") as h:
+        h.batch({"rows": [{"k": 0, "v": 0}]})
+        postgres.ask(f"ALTER TABLE {table}_all ALTER v TYPE text")
+        with pytest.raises(SinkSchemaMismatch, match=r"'v' is text .* int64") as refused:
+            h.batch({"rows": [{"k": 1, "v": 1}]})
+        assert (refused.value.exit_code, h.commit().batch) == (EXIT_PERSON, 0)
+        assert (shown("all"), shown("newest")) == ([0], [0])
+        postgres.ask(f"ALTER TABLE {table}_all ALTER v TYPE bigint USING v::bigint")
+        h.restart()
+        h.batch({"rows": [{"k": 2, "v": 2}]})
+    assert (shown("all"), shown("newest")) == ([0, 1, 2], [0, 1, 2])
 
 
 @pytest.mark.remedy("PEN-SNK-006")
