@@ -50,11 +50,11 @@ _A_SECOND = 1_000
 _SHOWN = ("side", "rows", "p50 ms", "p99 ms", "worst ms", "p99 by turn")
 _PARTS = ("part", "p50", "p99", "worst", "the slowest 1% beyond p50")
 _WHOLE = "the whole batch"
-_WARM = 150
+_WARM = 240
 """Seconds that each side runs before the turns that count.
 
 A stream runs for days. Java compiles 4,000 methods in the second half minute of such a job, 1,000 in the fifth, and
-about 100 from the eighth on. On two cores its compilers take turns with the batches.
+about 100 from the eighth on, which is after four minutes. On two cores its compilers take turns with the batches.
 """
 _PATIENCE = 90.0
 """Seconds for a side to show all of its rows when the producer has ended."""
