@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from pushing import until
 
 from penstock import Job, hours, minutes
+from penstock.errors import CannotListen, JobError
+from penstock.receivers import http_push
 from penstock.receivers.block_log import BEGINNING
 from penstock.runtime.driver.retention import Retention
 from penstock.sinks import MemorySink
@@ -51,6 +54,24 @@ def post(port: int, request: int, *, repeated: int = 2) -> None:
 
     for _ in range(repeated):
         until(answered)
+
+
+def test_a_port_that_is_taken_ends_the_run_before_its_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its source; and the next run receives, when the port is free."""
+    monkeypatch.setattr(http_push, "_ENDING", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        taken = rf"PEN-SRC-040 no receiver can listen on 127.0.0.1:{port}: Address already in use \(source 'rows'\)"
+        with pytest.raises(CannotListen, match=taken), Harness(job_on(port), tmp_path / "root"):
+            raise AssertionError
+    with Harness(job_on(port), tmp_path / "root") as harness:
+        with pytest.raises(JobError, match="no batch was committed yet"):
+            harness.commit()
+        post(port, 0)
+        harness.run()
+        assert len(harness.output()["out"]) == 2
 
 
 @pytest.mark.fault("F01", "F47")

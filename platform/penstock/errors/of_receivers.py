@@ -58,6 +58,7 @@ class CannotListen(SourceError, OSError):
 
     code = "PEN-SRC-040"
     remedy = (
-        "End the process that has the port, or give the source another host= or port=. The receiver is started again "
-        "until it can listen."
+        "End the process that has the port, or give the source another host= or port=. Where the job runs already, the "
+        "receiver is started again until it can listen."
     )
+    exit_code = EXIT_RETRY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,6 +24,8 @@ ERRORS = "_penstock_error"
 _RETRY_AFTER = {"Retry-After": "1"}
 _SILENCE = 30.0
 """Seconds that a connection may be silent."""
+_ENDING, _LOOK = 5.0, 0.1
+"""Seconds for a receiver whose driver has died to end, and between two looks."""
 
 
 class BadBody(ValueError):
@@ -54,15 +57,31 @@ class HttpPush(Receiver):
     decode: Decode
     server: ThreadingHTTPServer | None = field(default=None, repr=False)
 
+    def on_check(self) -> None:
+        """Raise CannotListen where the address cannot be had; a receiver of the driver before may have it a moment."""
+        until = time.monotonic() + _ENDING
+        while True:
+            try:
+                self._listening().server_close()
+            except CannotListen:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK)
+            else:
+                return
+
     def on_start(self) -> None:
         """Serve until the receiver has to end; raises CannotListen."""
+        self.server = self._listening()
+        self.report_address(f"{self.host}:{self.server.server_port}")
+        self.server.serve_forever(poll_interval=0.2)
+
+    def _listening(self) -> ThreadingHTTPServer:
         try:
-            self.server = _Server((self.host, self.port), _Handler, self)
+            return _Server((self.host, self.port), _Handler, self)
         except OSError as why:
             problem = f"no receiver can listen on {self.host}:{self.port}: {why.strerror}"
             raise CannotListen(problem) from why
-        self.report_address(f"{self.host}:{self.server.server_port}")
-        self.server.serve_forever(poll_interval=0.2)
 
     def on_stop(self) -> None:
         """Take no more requests; those that wait are answered."""

@@ -58,6 +58,13 @@ class Receiver:
         """
         raise NotImplementedError
 
+    def on_check(self) -> None:
+        """Raise where the receiver could not start on this machine, such as for a port that is taken; else return.
+
+        Called in the driver, once a run and before any receiver is started, where receivers run beside it. The run ends
+        with what it raises, before its first batch. By default nothing is checked.
+        """
+
     def on_stop(self) -> None:
         """Close what `on_start` has opened. Called when `stopping` is set; rows can still be stored meanwhile."""
 

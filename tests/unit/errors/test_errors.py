@@ -64,7 +64,7 @@ def test_only_fencing_ends_with_77() -> None:
 RETRIED = {
     "StorageFull", "StorageUnavailable", "CommitUnknown", "ComputeFailed", "EngineGone", "SinkError", "SinkConflict",
     "SupervisorAbsent", "ClusterUnavailable", "RootMissing", "SortedCopyDamaged", "SourceUnavailable",
-    "SinkUnavailable", "SinkBusy", "EpochSealed", "ReceiversTakeAllCores",
+    "SinkUnavailable", "SinkBusy", "EpochSealed", "ReceiversTakeAllCores", "CannotListen",
 }  # fmt: skip
 
 

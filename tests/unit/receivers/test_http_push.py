@@ -15,6 +15,7 @@ import pytest
 from pushing import until
 
 from penstock.errors import CannotListen, EpochSealed
+from penstock.receivers import http_push
 from penstock.receivers.http_push import ERRORS, BadBody, HttpPush
 
 TOKEN = "sixteen letters."  # noqa: S105 - of this test
@@ -199,14 +200,26 @@ def test_a_receiver_that_ends_takes_no_more(client: Client) -> None:
 
 
 @pytest.mark.remedy("PEN-SRC-040")
-def test_an_address_that_cannot_be_had_is_named_until_it_can(disk: Disk) -> None:
-    """It was a number of the system's; the supervisor shows the error in status, and starts the receiver again."""
+def test_an_address_that_cannot_be_had_is_named_until_it_can(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a number of the system's; the supervisor shows the error in status, and starts the receiver again.
+
+    Before the first start the driver waits a moment for it: a receiver of a driver that died may have it still.
+    """
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         receiver = HttpPush(host="127.0.0.1", port=port, token=TOKEN, most=100, at_once=2, decode=decode)
         receiver.connect(disk, index=0, receivers=1)
-        with pytest.raises(CannotListen, match=f"no receiver can listen on 127.0.0.1:{port}: Address already in use"):
+        taken = f"no receiver can listen on 127.0.0.1:{port}: Address already in use"
+        with pytest.raises(CannotListen, match=taken):
             receiver.on_start()
+        monkeypatch.setattr(http_push, "_ENDING", 0.2)
+        with pytest.raises(CannotListen, match=taken):
+            receiver.on_check()
+        monkeypatch.setattr(http_push, "_ENDING", 60.0)
+        freed = threading.Timer(0.3, other.close)
+        freed.start()
+        receiver.on_check()
+        freed.join()
         elsewhere = HttpPush(host="192.0.2.1", port=0, token=TOKEN, most=100, at_once=2, decode=decode)
         with pytest.raises(CannotListen, match="192.0.2.1:0"):
             elsewhere.on_start()

@@ -16,6 +16,7 @@ import pytest
 from project_samples import make_project
 
 from penstock.errors import (
+    CannotListen,
     CommitUnknown,
     GateStopped,
     SinkBusy,
@@ -69,6 +70,7 @@ BATCH = {"event": "batch.committed", "batch": 1}
         ([failed(SourceUnavailable.code)], 75, Exit(code=75, error=f"{SourceUnavailable.code} it broke", storage=True)),
         ([failed(SinkUnavailable.code)], 75, Exit(code=75, error=f"{SinkUnavailable.code} it broke", storage=True)),
         ([failed(SinkBusy.code)], 75, Exit(code=75, error=f"{SinkBusy.code} it broke", storage=True)),
+        ([failed(CannotListen.code)], 75, Exit(code=75, error=f"{CannotListen.code} it broke", storage=True)),
         ([failed(CommitUnknown.code)], 75, Exit(code=75, error=f"{CommitUnknown.code} it broke", storage=True)),
         ([failed(GateStopped.code, exit_code=78)], 78, Exit(code=78, error=f"{GateStopped.code} it broke", judged=True)),
         ([failed("PEN-CKP-015", exit_code=78)], 78, Exit(code=78, error="PEN-CKP-015 it broke", unfit=True)),
@@ -88,7 +90,7 @@ BATCH = {"event": "batch.committed", "batch": 1}
     ids=[
         "finished", "finished, not our child", "stopped", "abandoned", "failed", "failed, not our child", "with a place",
         "without a place", "no room", "no answer", "no answer of a source",
-        "no answer of a sink", "busy sink", "not known", "gate", "other partitions",
+        "no answer of a sink", "busy sink", "taken port", "not known", "gate", "other partitions",
         "other steps", "a table that the code names", "fenced at the end", "code that is none",
         "said something after it", "killed", "killed, not our child", "killed at the start", "junk", "junk after it",
         "code alone", "code alone and no event",
