@@ -71,7 +71,9 @@ def test_from_kafka_into_kafka_each_row_is_there_once_through_crashes(kafka: Any
         by_key.setdefault(r.key, []).append(json.loads(r.value or b"")["n"])
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
     assert {r.headers["penstock-app"].decode().split("/")[1] for r in records} == {"copy"}
-    assert {r.headers["penstock-job"].decode() for r in records} == {h.job.name}
+    assert {(r.headers["penstock-job"], r.headers["penstock-step"]) for r in records} == {
+        (h.job.name.encode(), b"copy")
+    }
     sums = rows_in(kafka.address, f"{topic}-sums")
     closed = {(row["user"], row["window_start"]): row["total"] for row in sums}
     assert len(closed) == len(sums) > 20

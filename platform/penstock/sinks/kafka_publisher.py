@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import SinkAhead, SinkBehind, SinkNotFound, SinkUnavailable
+from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkNotFound, SinkUnavailable
 from penstock.kafka.admin import Topic
 from penstock.kafka.client import LIBRDKAFKA
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.kafka_brokers import Marker, SinkBrokers, sink_error
 from penstock.sinks.kafka_records import Records, RowLayout
-from penstock.sinks.kafka_tail import APP, BATCH, JOB, newest_in_tail
+from penstock.sinks.kafka_tail import APP, BATCH, JOB, STEP, newest_in_tail
 from penstock.sinks.kafka_transactions import Transactions
 from penstock.sinks.staged_files import read_staged
 
@@ -43,15 +43,19 @@ log = structlog.get_logger()
 _LEAST_LIMIT, _BATCH_SIZE = 1_000, 1_000_000
 _POLL_EVERY = 10_000
 """Records between two looks at what became of earlier ones."""
-_HEADERS = len(APP) + len(BATCH) + len(JOB) + 263
-"""The most bytes of the headers: 120 of an app id, 63 of a job's name, 20 digits of a batch, and the lengths."""
+_HEADERS = len(APP) + len(BATCH) + len(JOB) + len(STEP) + 346
+"""The most bytes of the headers: 120 of an app id, 63 of a job's name and of a step's, 20 digits of a batch, and the
+lengths."""
 _APPS = 4
 """Producers that a publisher keeps; each release of held rows has an app of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The topic, how rows become its records, and librdkafka's settings; `patience` is the time of one answer."""
+    """The topic, how rows become its records, and librdkafka's settings.
+
+    `patience` is how many seconds one answer may take, and a transaction as a whole.
+    """
 
     topic: str
     layout: RowLayout
@@ -125,7 +129,9 @@ class _KafkaPublisher(Publisher):
     def _produce(self, producer: Producer, publication: Publication, records: Sequence[Records]) -> None:
         self._refused = None
         job, app, batch = publication.origin.job, publication.app, publication.batch
-        headers = [(name, str(value).encode()) for name, value in ((JOB, job), (APP, app), (BATCH, batch))]
+        step = app.partition("/")[2].partition("/")[0]  # of held rows that were released, more follows
+        named = ((JOB, job), (STEP, step), (APP, app), (BATCH, batch))
+        headers = [(name, str(value).encode()) for name, value in named]
         topic, produced = self.target.topic, 0
         for piece in records:
             for key, value, partition in piece:
@@ -168,7 +174,7 @@ class TransactionalPublisher(_KafkaPublisher):
             return
         from confluent_kafka import KafkaException
 
-        records = self._records(publication.files)
+        records, began = self._records(publication.files), time.monotonic()
         for attempt in range(2):
             try:
                 self._publish(publication, records)
@@ -178,7 +184,7 @@ class TransactionalPublisher(_KafkaPublisher):
                 self._producers.pop(publication.app, None)
                 # The brokers forget a transactional id that nobody has used for a week; a new producer has it again.
                 if attempt or not _is_forgotten(why.args[0]):
-                    raise self._raised(why.args[0]) from why
+                    raise self._ended(why.args[0], time.monotonic() - began) from why
             except TimeoutError as why:
                 self._producers.pop(publication.app, None)
                 if attempt:
@@ -190,6 +196,19 @@ class TransactionalPublisher(_KafkaPublisher):
                 raise
             else:
                 return
+
+    def _ended(self, error: KafkaError, took: float) -> Exception:
+        """Return what an error of a publication means that took so many seconds.
+
+        The brokers abort a transaction that takes too long, and then say no more than that its producer is fenced.
+        """
+        raised, most = self._raised(error), self.target.patience
+        if not isinstance(raised, SinkConflict) or took < most:
+            return raised
+        return SinkUnavailable(
+            f"the transaction took {took:.0f} s, and the brokers abort one after {most:g} s (transaction.timeout.ms)",
+            where=self.target.topic,
+        )
 
     def version(self, app: str) -> int | None:
         """Return the newest batch that the topic shows; neither fences a driver nor waits for one that is dead."""

@@ -18,10 +18,11 @@ from penstock.sinks.kafka_brokers import SinkBrokers, sink_error, without_produc
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["APP", "BATCH", "JOB", "OFFSETS", "newest_in_tail"]
+__all__ = ["APP", "BATCH", "JOB", "OFFSETS", "STEP", "newest_in_tail"]
 
-APP, BATCH, JOB = "penstock-app", "penstock-batch", "penstock-job"
-"""Headers of each record: the app id, the number of the batch in decimal digits, and the name of the job."""
+APP, BATCH, JOB, STEP = "penstock-app", "penstock-batch", "penstock-job", "penstock-step"
+"""Headers of each record: the app id, the number of the batch in decimal digits, and the names of the job and of the
+step that writes."""
 OFFSETS = 10_000
 """How many of the last offsets of each partition are read."""
 _CONSUMING = {

@@ -108,7 +108,12 @@ def test_records_have_keys_values_headers_and_partitions(kafka: Any, topic: str,
         (2, None, None),
     ]
     assert {tuple(r.headers.items()) for r in records_in(kafka.address, topic)} == {
-        (("penstock-job", b"orders"), ("penstock-app", publication.app.encode()), ("penstock-batch", b"7"))
+        (
+            ("penstock-job", b"orders"),
+            ("penstock-step", b"out"),
+            ("penstock-app", publication.app.encode()),
+            ("penstock-batch", b"7"),
+        )
     }
 
 
