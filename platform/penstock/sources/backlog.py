@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from penstock.errors import ConfigError
-from penstock.rates.division import bounded_shares, partition_bounds, rows_within, shares_within
+from penstock.rates.division import bounded_shares, shares_within
 
 __all__ = ["Ends", "ReadLimit", "Waiting", "WaitingFile", "clamp", "divide", "left_behind"]
 
@@ -51,31 +51,6 @@ class ReadLimit:
                 raise ConfigError(f"{name} is 1 or more in a limit, found {value}; to read nothing, pause the stream")
         if self.estimated is not None and not 0 <= self.estimated < float("inf"):
             raise ConfigError(f"estimated is a finite number of rows, found {self.estimated}")
-
-    @classmethod
-    def at_rates(
-        cls,
-        seconds: float,
-        *,
-        rate: float | None = None,
-        max_rate: float | None = None,
-        min_rate: float = 1,
-        rows: int | None = None,
-        bytes: int | None = None,  # noqa: A002 - named as the field
-    ) -> ReadLimit:
-        """Return the limit of a batch of so many seconds, by rates in rows a second.
-
-        `rate` is for all partitions together, `max_rate` and `min_rate` for each. The limits of single partitions are
-        those of `penstock.rates.partition_limits` for the same arguments. Raises ConfigError as it does.
-        """
-        least, most = partition_bounds(seconds, max_rate=max_rate, min_rate=min_rate)
-        return cls(
-            rows=rows,
-            bytes=bytes,
-            estimated=None if rate is None else rows_within(rate, seconds),
-            partition_most=None if most is None else max(1, most),
-            partition_least=max(1, least),
-        )
 
 
 class WaitingFile(NamedTuple):

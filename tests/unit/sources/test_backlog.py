@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.rates import partition_limits
+from penstock.rates.division import partition_bounds, rows_within
 from penstock.sources.backlog import ReadLimit, Waiting, WaitingFile, clamp, divide, left_behind
 
 
@@ -203,7 +204,12 @@ def test_an_estimate_is_divided_as_partition_limits_says(
 ) -> None:
     """SEMANTICS 8.2: End = min(current + rows, latest)."""
     limits = partition_limits(rate, waiting, seconds=seconds, max_rate=max_rate, min_rate=min_rate)
-    limit = ReadLimit.at_rates(seconds, rate=rate, max_rate=max_rate, min_rate=min_rate)
+    least, most = partition_bounds(seconds, max_rate=max_rate, min_rate=min_rate)
+    limit = ReadLimit(
+        estimated=rows_within(rate, seconds),
+        partition_most=None if most is None else max(1, most),
+        partition_least=max(1, least),
+    )
     assert divide(rows(**waiting), limit) == {name: min(10 + limits[name], 10 + n) for name, n in waiting.items()}
 
 
@@ -224,14 +230,6 @@ def test_a_limit_of_zero_is_rejected(arguments: dict[str, int], message: str) ->
     """It would stop a stream in silence, which a pause does in the open."""
     with pytest.raises(ConfigError, match=message):
         ReadLimit(**arguments)
-
-
-def test_rates_of_a_limit_are_checked() -> None:
-    """As those of `partition_limits`."""
-    with pytest.raises(ConfigError, match="max_rate is 5 rows a second, below min_rate of 10"):
-        ReadLimit.at_rates(1, max_rate=5, min_rate=10)
-    with pytest.raises(ConfigError, match="rate is above 0"):
-        ReadLimit.at_rates(1, rate=0)
 
 
 @given(
