@@ -4,7 +4,8 @@
 
 FOLDER holds the input, the checkpoint and the tables; with a file `hdfs`, the checkpoint is at the URL in it. With a
 file `kafka`, which names brokers and a topic, the rows go into that topic as well. With a hook of the loop the process
-sends itself SIGKILL there; with the stage `task` a task of the batch kills its driver, from inside the Spark job.
+sends itself SIGKILL there, in that batch or a later one. With the stage `task` a task of the batch kills its driver,
+from inside the Spark job.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ A_BATCH = 10
 SINKS = ("raw", "windows")
 
 
-def make_input(folder: Path) -> None:
+def make_input(folder: Path, rows: int = ROWS) -> None:
     """Write the rows of the source: one each second, by two users, every seventh a little late."""
-    moments = [i * 1_000_000 - (2_500_000 if i % 7 == 0 else 0) for i in range(ROWS)]
+    moments = [i * 1_000_000 - (2_500_000 if i % 7 == 0 else 0) for i in range(rows)]
     table = pa.table(
         {
-            "id": pa.array(range(ROWS), pa.int64()),
-            "user": pa.array(["ab"[i % 2] for i in range(ROWS)]),
+            "id": pa.array(range(rows), pa.int64()),
+            "user": pa.array(["ab"[i % 2] for i in range(rows)]),
             "t": pa.array(moments, pa.timestamp("us", tz="UTC")),
         }
     )
@@ -93,7 +94,8 @@ def main(folder: Path, kill: tuple[str, str, int] | None) -> None:
     """Run the job to the end of its input, or to the hook, in a session of its own."""
     spark = open_session("killed", master="local[2,4]", jars=Path(__file__).resolve().parents[2] / ".jars")
     for hook in hooks(folder, spark, kill):
-        if kill == (hook.stage, hook.when, hook.batch):
+        # A hook of a start is of no batch, and one that not every batch has kills in the next that has it.
+        if kill is not None and kill[:2] == (hook.stage, hook.when) and (hook.batch is None or hook.batch >= kill[2]):
             os.kill(os.getpid(), signal.SIGKILL)
     spark.stop()
 

@@ -16,6 +16,8 @@ import pytest
 from kafka_topics import records_in
 from test_kill import finished, rows, run
 
+from penstock.runtime.driver.stages import Stage
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 KILLS = [
@@ -44,3 +46,30 @@ def test_each_row_is_in_the_topic_once(kafka: Any, tmp_path: Path, spark: Any) -
     batches = [int(record.headers["penstock-batch"]) for record in records]
     assert batches == sorted(batches)
     assert [id_ // killed_job.A_BATCH for id_ in ids] == batches
+
+
+MANY = 400
+
+
+@pytest.mark.soak
+@pytest.mark.fault("F01", "F54", "F55")
+def test_a_driver_may_die_at_every_hook(kafka: Any, tmp_path: Path, spark: Any) -> None:
+    """At each of a start and of a batch, one driver after the other, as a run that nobody kills passes them."""
+    topics = {name: f"killed-{name}-{secrets.token_hex(4)}" for name in ("whole", "killed")}
+    whole, killed = (tmp_path / name for name in topics)
+    for folder in (whole, killed):
+        kafka.create(topics[folder.name])
+        killed_job.make_input(folder, MANY)
+        (folder / "kafka").write_text(f"{kafka.address} {topics[folder.name]}")
+    passed = dict.fromkeys((hook.stage, hook.when) for hook in killed_job.hooks(whole, spark))
+    kills = [hook for hook in passed if hook[0] != "Release"]
+    assert {stage for stage, _ in kills} >= {stage.value[0] for stage in Stage}
+    assert len(kills) < MANY // killed_job.A_BATCH
+    for batch, (stage, when) in enumerate(kills):
+        run(killed, stage, when, batch)
+    assert finished(killed, spark)
+    for sink in killed_job.SINKS:
+        assert rows(killed / sink) == rows(whole / sink)
+    for topic in topics.values():
+        records = records_in(kafka.address, topic)
+        assert Counter(json.loads(record.value or b"")["id"] for record in records) == Counter(range(MANY))
