@@ -21,7 +21,7 @@ from ui_site import NOW, SECOND, Site
 
 from penstock.checkpoint.log.entries import ManifestRef, SourceProgress, StagedFile
 from penstock.cli.ui import listen
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import DAGS
 from penstock.supervise.commands import Request as StreamRequest
@@ -289,3 +289,23 @@ def test_a_stream_is_paused_by_a_tick(site, url, airflow, browser):
     browser.click("#request button")
     browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
     assert (airflow.asked[-1]["max_rate"], airflow.asked[-1]["paused"]) == (40, True)
+
+
+def test_limits_of_one_source_are_sent_with_its_name(site, url, airflow, browser):
+    """From the page of the job; what the form leaves empty of this source is lifted, and those of each stay."""
+    site.stream(limits=Limits(rows=5, sources={"orders": SourceLimits(max_rate=40)}))
+
+    def shown() -> bool:
+        browser.open(f"{url}/jobs/orders/ask/limits?source=orders")
+        browser.see("#request button:enabled")
+        values = [browser.see(f"input[name={name}]").get_attribute("value") for name in ("rows", "max_rate")]
+        return values == ["", "40"]
+
+    browser.until(shown, "the limits of the source on the page, which shows what was read a moment ago")
+    browser.see("input[name=rows]").send_keys("7")
+    browser.click("#request button")
+    browser.until(lambda: "/runs/run-" in browser.driver.current_url, "the way to the run")
+    assert airflow.asked[-1] == {
+        "job": "orders", "source": "orders", "rows": 7, "bytes": "", "files": None, "max_rate": 40,
+        "max_rate_per_partition": None,
+    }  # fmt: skip

@@ -110,6 +110,7 @@ def test_penstock_limits_is_recorded_by_the_next_batch_of_a_running_driver(tmp_p
     command(root, "start", "orders")
     orders = OrderWatch(StreamOrders(records, 1), StopSwitch(60.0, clock=SystemClock()), first=Limits(rows=8))
     of_partition = {"rows": 8, "max_rate_per_partition": 2, "bound": {"topic": "max_rate_per_partition"}}
+    rows = {"topic": "rows"}
     topic = Topic({"a": 60, "b": 20})
     with Harness(counting(topic), tmp_path / "root", settings=DriverSettings(limits=orders.limits)) as h:
         for words, recorded, read in (
@@ -118,6 +119,12 @@ def test_penstock_limits_is_recorded_by_the_next_batch_of_a_running_driver(tmp_p
             (("--max-rate", "none", "--max-rate-per-partition", "2"), of_partition, {"a": 11, "b": 5}),
             (("--pause",), of_partition, {"a": 11, "b": 5}),  # nothing is due, so there is no batch
             (("--no-pause",), of_partition, {"a": 13, "b": 7}),
+            (
+                ("--source", "topic", "--rows", "4", "--max-rate-per-partition", "none"),
+                {**of_partition, "sources": {"topic": {"rows": 4, "max_rate_per_partition": None}}, "bound": rows},
+                {"a": 16, "b": 8},
+            ),
+            (("--source", "topic", "--defaults"), of_partition, {"a": 18, "b": 10}),
             (("--max-rate-per-partition", "default", "--rows", "none"), {}, {"a": 60, "b": 20}),
         ):
             if words:

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from penstock.airflow.projects import refuse_root_of_bundle
 from penstock.config.values import parse_size
 from penstock.errors import EXIT_PERSON, PenstockError
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import is_id
 from penstock.supervise.control import StreamControl
@@ -69,10 +69,18 @@ def asking() -> Iterator[None]:
         raise AirflowFailException(str(why)) from why
 
 
-def limits_of(*, paused: object = None, **counts: object) -> Limits:
-    """Read what a form says of limits, by their names: nothing sets none, and so does no pause."""
+def limits_of(*, source: object = None, paused: object = None, **counts: object) -> Limits:
+    """Read what a form says of limits, by their names: nothing sets none, and so does no pause.
+
+    With `source` they are of this one alone. Raises AirflowFailException for what is no limit, and for a pause of it.
+    """
     numbers = {name: number for name, text in counts.items() if (number := _limit(name, text)) is not None}
-    return Limits.model_validate({**numbers, **({"paused": True} if str(paused).lower() == "true" else {})})
+    pauses = str(paused).lower() == "true"
+    if not (name := str(source or "").strip()):
+        return Limits.model_validate({**numbers, **({"paused": True} if pauses else {})})
+    if pauses:
+        raise AirflowFailException(f"a pause is of the whole job: leave the source empty, which is {name!r}")
+    return Limits(sources={name: SourceLimits.model_validate(numbers)}) if numbers else Limits()
 
 
 def options_of(

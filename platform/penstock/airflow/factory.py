@@ -297,6 +297,13 @@ def _fields(request: Request) -> dict[str, Param]:
     """Return what a form asks beside the job."""
     if request is Request.LIMITS:
         return {
+            "source": Param(
+                None,
+                type=["null", "string"],
+                pattern=exactly(f"({NAME})?"),
+                title="Source",
+                description="The source that these limits are for; empty means each.",
+            ),
             **batch_limits("restores the configuration's limit"),
             "max_rate": count_param(
                 "Rows a second",

@@ -16,6 +16,7 @@ from penstock.airflow.cli_process import PenstockOperator
 from penstock.airflow.command_context import asking, command_id, limits_of
 from penstock.airflow.operators import generation_of
 from penstock.graph.names import is_name
+from penstock.rates.limits import SourceLimits
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.stream import Wish
@@ -91,15 +92,17 @@ class LimitStream(StreamOperator):
     """Bound what batches read, from the next one on; for what is not given the configuration's limit holds.
 
     `rows`, `bytes` and `files` are those of a batch and source; `bytes` may be a size such as "64 MiB". The rates are
-    rows a second, of each source and of each of its partitions. With `paused` batches read nothing.
-    Returns {job, rows, bytes, files, max_rate, max_rate_per_partition, paused, outcome}.
+    rows a second, of each source and of each of its partitions. With `source` they are of this source alone, and those
+    of each stay as they are. With `paused` batches read nothing.
+    Returns {job, source, rows, bytes, files, max_rate, max_rate_per_partition, paused, outcome}.
     """
 
-    template_fields: Sequence[str] = ("job", *_LIMITS)
+    template_fields: Sequence[str] = ("job", "source", *_LIMITS)
 
     def __init__(
         self,
         *,
+        source: str | None = None,
         rows: int | str | None = None,
         bytes: int | str | None = None,  # noqa: A002 - named as the limit
         files: int | str | None = None,
@@ -109,6 +112,7 @@ class LimitStream(StreamOperator):
         **rest: Any,
     ) -> None:
         super().__init__(**rest)
+        self.source = source
         self.rows = rows
         self.bytes = bytes
         self.files = files
@@ -118,11 +122,15 @@ class LimitStream(StreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask; the driver reads the limit before its next batch."""
-        limits = limits_of(**{name: getattr(self, name) for name in _LIMITS})
-        lifted = frozenset(_LIMITS) - limits.set_limits().keys()
+        source = (self.source or "").strip()
+        limits = limits_of(source=source, **{name: getattr(self, name) for name in _LIMITS})
+        chosen = limits.sources.get(source, SourceLimits()) if source else limits
+        names = {name for name in _LIMITS if name in type(chosen).model_fields} - chosen.set_limits().keys()
+        lifted = frozenset(f"{source}.{name}" if source else name for name in names)
         command = Command(verb=Verb.LIMITS, id=command_id(context), limits=limits, unlimits=lifted)
         asked = self._ask(context, command)
-        return {"job": self.job, **{name: getattr(limits, name) for name in _LIMITS}, "outcome": asked.outcome.value}
+        values = {name: getattr(chosen, name, False) for name in _LIMITS}
+        return {"job": self.job, "source": source or None, **values, "outcome": asked.outcome.value}
 
 
 class SaveCheckpoint(StreamOperator):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from penstock.rates.limits import Limits
 
 __all__ = [
-    "Bytes", "Defaults", "MaxFiles", "MaxRate", "MaxRatePerPartition", "Pause", "Rows", "limits_given",
-    "limits_in_words",
+    "Bytes", "Defaults", "MaxFiles", "MaxRate", "MaxRatePerPartition", "OfSource", "Pause", "Rows", "defaults_of",
+    "limits_given", "limits_in_words",
 ]  # fmt: skip
 
 _COUNT = "N|none|default"
@@ -41,15 +41,36 @@ Pause = Annotated[
 Defaults = Annotated[bool, typer.Option("--defaults", help="All limits of the configuration hold again.")]
 
 
-def limits_given(*, paused: bool | None = None, **given: str | None) -> dict[str, Any]:
-    """Return the fields of a Command that set limits: each is a number, `none` or `default`, and None is not given."""
-    from penstock.rates.limits import Limits
+OfSource = Annotated[
+    str | None,
+    typer.Option("--source", metavar="NAME", help="The limits of this source alone, not of each.", show_default=False),
+]
+
+
+def limits_given(*, source: str | None = None, paused: bool | None = None, **given: str | None) -> dict[str, Any]:
+    """Return the fields of a Command that set limits: each is a number, `none` or `default`, and None is not given.
+
+    With `source` they are of this source alone.
+    """
+    from penstock.rates.limits import Limits, SourceLimits
 
     values = {name: _limit(name, text) for name, text in given.items() if text not in (None, "default")}
+    if source is not None:
+        return {
+            "limits": Limits(sources={source: SourceLimits(**values)}) if values else Limits(),
+            "unlimits": frozenset(f"{source}.{name}" for name, text in given.items() if text == "default"),
+        }
     return {
         "limits": Limits(**values, **({} if paused is None else {"paused": paused})),  # type: ignore[arg-type]
         "unlimits": frozenset(name for name, text in given.items() if text == "default"),
     }
+
+
+def defaults_of(source: str) -> dict[str, Any]:
+    """Return the fields of a Command by which all limits of a source are those of the configuration again."""
+    from penstock.rates.limits import SourceLimits
+
+    return {"unlimits": frozenset(f"{source}.{name}" for name in SourceLimits.model_fields)}
 
 
 def _limit(name: str, text: str | None) -> int | None:
@@ -73,16 +94,7 @@ def limits_in_words(limits: Limits | None) -> str:
     """Return limits as a sentence has them."""
     if limits is None:
         return "the limits of its configuration"
-    values = limits.set_limits()
-    if values.get("paused"):
+    if limits.paused:
         return "paused, so it reads nothing"
-    units = {
-        "rows": "rows a batch and source",
-        "bytes": "bytes a batch and source",
-        "files": "files a batch and source",
-        "max_rate": "rows a second and source",
-        "max_rate_per_partition": "rows a second and partition",
-    }
-    set_now = [f"at most {values[name]:,} {unit}" for name, unit in units.items() if values.get(name) is not None]
-    lifted = [f"no limit of {unit}" for name, unit in units.items() if name in values and values[name] is None]
-    return ", ".join([*set_now, *lifted]) or "it reads again"
+    of_sources = [f"of {source} {', '.join(own.in_words())}" for source, own in limits.sources.items()]
+    return "; ".join(filter(None, [", ".join(limits.in_words(" and source")), *of_sources])) or "it reads again"

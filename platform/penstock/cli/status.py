@@ -222,7 +222,7 @@ def _limits(limits: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from penstock.cli.limit_options import limits_in_words
     from penstock.rates.limits import Limits
 
-    hard = Limits(**{name: limits[name] for name in Limits.model_fields if name in limits})
+    hard = Limits.recorded(limits)
     if hard.set_limits():
         yield "limits", limits_in_words(hard)
     if limits.get("rate") is not None:

@@ -16,8 +16,10 @@ from penstock.cli.limit_options import (
     MaxFiles,
     MaxRate,
     MaxRatePerPartition,
+    OfSource,
     Pause,
     Rows,
+    defaults_of,
     limits_given,
     limits_in_words,
 )
@@ -229,6 +231,7 @@ _add_request("resume", "Restart a suspended stream.\n\nIt has the same code and 
 def limits(
     job: JobName,
     *,
+    source: OfSource = None,
     rows: Rows = None,
     size: Bytes = None,
     files: MaxFiles = None,
@@ -253,6 +256,7 @@ def limits(
       penstock limits flights --rows none           no limit
       penstock limits flights --rows default        what the configuration says
       penstock limits flights --max-rate 5000 --max-rate-per-partition 1000
+      penstock limits flights --source departures --rows 500
       penstock limits flights --pause               read nothing until --no-pause
       penstock limits flights --defaults            all as the configuration says
     """  # noqa: D301 - click knows the character, not the two
@@ -265,7 +269,13 @@ def limits(
         raise typer.BadParameter(
             "name the limits to set, or give --defaults alone; penstock status shows those in force"
         )
-    what = {**limits_given(**given, paused=pause), "generation": generation}
+    if source is not None and pause is not None:
+        raise typer.BadParameter("a pause is of the whole job: leave --source out", param_hint="--pause")
+    if source is not None and defaults:
+        what = defaults_of(source)
+    else:
+        what = limits_given(**given, source=source, paused=pause)
+    what = {**what, "generation": generation}
     _request(job, "limits", command, what, wait=wait, json=json, project=project, debug=debug)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from penstock.config.sources import SourceTables
 from penstock.config.values import (
@@ -25,7 +25,7 @@ from penstock.config.values import (
     UrlText,
 )
 from penstock.graph.durations import minutes, seconds
-from penstock.rates.limits import Limits, Rate
+from penstock.rates.limits import Limits, Rate, SourceLimits
 
 __all__ = [
     "AirflowDefaults",
@@ -76,22 +76,35 @@ class RunSection(_Section):
     takeover_after: TakeoverAfter = seconds(10)
 
 
-class LimitsSection(_Section):
-    """`[limits]`: where a job stops rather than grow, and what its batches read at most."""
+class SourceLimitsSection(_Section):
+    """`[limits.sources.NAME]`: what a batch reads at most of one source, in place of what it reads of each."""
 
-    state: Size | None = None
-    state_row: Size = 16 << 20
     rows: Annotated[int, Field(ge=1)] | None = None
     bytes: Size | None = None
     files: Annotated[int, Field(ge=1)] | None = None
     max_rate: Rate | None = None
     max_rate_per_partition: Rate | None = None
 
+    def chosen(self) -> dict[str, Any]:
+        """Return the limits that are set, by name."""
+        return {name: value for name in SourceLimits.model_fields if (value := getattr(self, name)) is not None}
+
+
+class LimitsSection(SourceLimitsSection):
+    """`[limits]`: where a job stops rather than grow, and what its batches read at most of each source."""
+
+    state: Size | None = None
+    state_row: Size = 16 << 20
+    sources: dict[Name, SourceLimitsSection] = {}
+
     @property
     def of_batches(self) -> Limits:
         """Return the limits of what batches read."""
-        chosen = ("rows", "bytes", "files", "max_rate", "max_rate_per_partition")
-        return Limits(**{name: value for name in chosen if (value := getattr(self, name)) is not None})
+        own = {name: SourceLimits(**chosen) for name, of in self.sources.items() if (chosen := of.chosen())}
+        values = self.chosen()
+        if own:
+            values["sources"] = own
+        return Limits(**values)
 
 
 class RatesSection(_Section):
@@ -191,9 +204,22 @@ class SharedSections(_Section):
     reports: ReportsSection = ReportsSection()
 
 
+def _no_sources(sources: dict[str, SourceLimitsSection]) -> dict[str, SourceLimitsSection]:
+    if sources:
+        raise ValueError("sources have names in a job: limit one in conf/jobs/JOB.toml")
+    return sources
+
+
+class ProjectLimits(LimitsSection):
+    """`[limits]` of the project, which knows the sources of no job."""
+
+    sources: Annotated[dict[Name, SourceLimitsSection], AfterValidator(_no_sources)] = {}
+
+
 class ProjectFile(SharedSections):
     """`conf/penstock.toml`: what holds for every job that does not say otherwise."""
 
+    limits: ProjectLimits = ProjectLimits()
     airflow: AirflowDefaults = AirflowDefaults()
     events: EventsSection = EventsSection()
 

@@ -130,7 +130,7 @@ class Settings(SharedSections):
         root: The checkpoint root.
         airflow: When Airflow runs the job by itself, and how its tasks run.
         own_suites: The checks that the job's own file names suites for.
-        places: Where each key that is set is written, by section and key.
+        places: Where each key that is set is written, by section and key; a key within tables has dots.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -286,5 +286,16 @@ def _places(file: SharedSections, place: Callable[[str, str], str]) -> dict[tupl
     return {
         (section, key): place(section, key)
         for section in SharedSections.model_fields
-        for key in getattr(file, section).model_fields_set
+        for key in _set_keys(getattr(file, section))
     }
+
+
+def _set_keys(section: BaseModel, around: str = "") -> Iterator[str]:
+    """Yield the keys that a section sets, those of its tables with dots, as `sources.orders.rows`."""
+    for key in section.model_fields_set:
+        yield around + key
+        value = getattr(section, key)
+        for name, table in value.items() if isinstance(value, dict) else ():
+            if isinstance(table, BaseModel):
+                yield f"{around}{key}.{name}"
+                yield from _set_keys(table, f"{around}{key}.{name}.")

@@ -213,7 +213,8 @@ class Stream(MapBatchesMethods["Stream"], JoinStaticMethods["Stream"], CacheMeth
     def max_rate(self, rows_per_second: float | None = None, *, per_partition: float | None = None) -> Stream:
         """Limit the rows a second that are read of a source, whatever the rate estimator gives (SEMANTICS 8).
 
-        It belongs right behind `job.source`. The configuration and `penstock limits` can lower the limit further.
+        It belongs right behind `job.source`. A limit of each source, of the configuration or `penstock limits`, can
+        lower it. One of this source alone takes its place.
 
         Args:
             rows_per_second: The most of the source as a whole; None for no limit.

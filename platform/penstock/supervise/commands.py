@@ -64,8 +64,9 @@ DAGS = {
 }
 """The DAG of each request.
 
-All take `job`, and `note` is of none. `limit_stream` takes `rows` (null for the configuration's), `save_checkpoint`
-takes `name`, `requeue_rows` takes `source` and `from_batch`, the two for held batches take `batch`.
+All take `job`, and `note` is of none. `limit_stream` takes `source` (null for each) and `rows` (null for the
+configuration's), `save_checkpoint` takes `name`, `requeue_rows` takes `source` and `from_batch`, the two for held
+batches take `batch`.
 """
 
 
@@ -110,7 +111,8 @@ class Command:
         options: Its options; None for none.
         available_now: Whether it ends when what is there is processed.
         limits: Of START, RESTART and LIMITS: what they set lies over what was set before.
-        unlimits: Names of limits for which the configuration holds again; of LIMITS with nothing else, all of them.
+        unlimits: Names of limits for which the configuration holds again, `orders.rows` for that of one source; of
+            LIMITS with nothing else, all of them.
         note: A person's remark; None for none.
         revives: Whether an answered id counts once more where the stream has failed since. Its restore still happens
             once, because the driver looks for the id in the log.

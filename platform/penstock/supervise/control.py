@@ -14,6 +14,7 @@ from penstock.checkpoint.roots import control_store, is_there, job_log
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.store import CheckpointStore
 from penstock.config.settings import checkpoint_root
+from penstock.config.toml_reader import closest
 from penstock.errors import (
     CannotRestore,
     ConfigError,
@@ -85,8 +86,8 @@ class StreamControl:
     def ask(self, command: Command) -> Asked:
         """Carry out a command on the stream's record; the supervisor then does what follows.
 
-        Raises CommandRefused; with nothing changed CannotRestore for a batch that is not kept, and ConfigError for a
-        limit below a minimum of the driver that runs.
+        Raises CommandRefused, and with nothing changed CannotRestore for a batch that is not kept. ConfigError is for a
+        limit below a minimum of the driver that runs, and for one of a source that the job has not.
         """
         now = self.clock.wall()
         # Before the record is written: the driver that runs would be ended for a start that must fail.
@@ -95,6 +96,7 @@ class StreamControl:
         if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(newest, command.id) is None:
             self._refuse_unkept(command)
         if command.verb is Verb.LIMITS and not over:
+            self._refuse_unknown_sources(command)
             refuse_limits(command.limits, self._beating().get("minimum_rates"))
         stream, outcome = self.records.update(lambda newest: fold(newest, command, now))
         known = generation_of(stream, command.id)
@@ -170,6 +172,17 @@ class StreamControl:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
+
+    def _refuse_unknown_sources(self, command: Command) -> None:
+        """Raise ConfigError for limits of a source that the newest driver of the job did not have."""
+        record = StatusRecords(self.store, self.job).newest()
+        known = record.body.get("left") if record is not None else None
+        if not isinstance(known, Mapping) or not known:
+            return
+        named = {*command.limits.sources, *(name.partition(".")[0] for name in command.unlimits if "." in name)}
+        for source in sorted(named - known.keys()):
+            what = f"the job has no source {source!r} to limit; {closest(source, [*known])}"
+            raise ConfigError(what, where=f"the limits of {self.job}")
 
     def _beating(self) -> Mapping[str, Any]:
         """Return the record of a driver that gave a sign of life not long ago, by the wall clocks of both machines.

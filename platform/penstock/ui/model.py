@@ -13,7 +13,7 @@ from typing import Any
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, Commit
 from penstock.errors import PenstockError
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.runtime.inspect.open_windows import StepWaits
 from penstock.supervise.ended import is_outdated
@@ -247,6 +247,10 @@ class JobView:
         """Return the hard limits in force: those that were set, over those of the configuration."""
         return (self.stream.limits or Limits()).over(self.reading.limits)
 
+    def limits_of(self, source: str | None) -> SourceLimits:
+        """Return the limits in force that are of one source alone; for None those of each."""
+        return self.limits if source is None else self.limits.sources.get(source, SourceLimits())
+
     @property
     def limit(self) -> int | None:
         """Return the rows that a batch reads of each source at most, None for no limit."""
@@ -255,7 +259,9 @@ class JobView:
     @property
     def set_limits(self) -> tuple[str, ...]:
         """Return the limits that a form or a command has set, as forms call them."""
-        return tuple(_LIMITS[name] for name in (self.stream.limits or Limits()).set_limits())
+        limits = self.stream.limits or Limits()
+        of_each = [_LIMITS[name] for name in limits.set_limits() if name in _LIMITS]
+        return (*of_each, *(f"those of {source}" for source in limits.sources))
 
     @property
     def admitted(self) -> Admission:

@@ -44,7 +44,8 @@ class HeldFacts:
 class Ask:
     """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
 
-    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again.
+    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again, or which
+    can have limits of their own. `source` is the one that limits are for, None for each.
     """
 
     request: Request
@@ -55,6 +56,7 @@ class Ask:
     batch: int | None = None
     held: HeldFacts | None = None
     sources: Sequence[str] = ()
+    source: str | None = None
 
     @property
     def word(self) -> str:
@@ -88,10 +90,12 @@ def possible(view: JobView) -> tuple[Request, ...]:
     return (*requests, Request.LIMITS)
 
 
-def ask_of(view: JobView, name: str, batch: str, held_facts: Callable[[int], HeldFacts | None]) -> Ask | None:
+def ask_of(
+    view: JobView, name: str, batch: str, held_facts: Callable[[int], HeldFacts | None], *, source: str = ""
+) -> Ask | None:
     """Return a request by its name, None for what is none or cannot be asked now.
 
-    `batch` is of those that decide; `held_facts` reads what is known of it.
+    `batch` is of those that decide; `held_facts` reads what is known of it. `source` is of limits, empty for each.
     """
     request = next((candidate for candidate in Request if candidate.value == name), None)
     if request is None or not (request in _DECIDES or request in possible(view)):
@@ -99,9 +103,12 @@ def ask_of(view: JobView, name: str, batch: str, held_facts: Callable[[int], Hel
     if request not in _DECIDES:
         field, words = _FIELDS.get(request, (None, []))
         line = shlex.join(["penstock", request.value, view.job]) + "".join(f" {word}" for word in words)
-        sources = [source.name for source in view.sources] if request is Request.REQUEUE else []
+        sources = [end.name for end in view.sources] if request in (Request.REQUEUE, Request.LIMITS) else []
         facts: dict[str, Any] = {"dag": DAGS[request], "says": _SAYS[request], "command": line, "field": field}
-        return Ask(request=request, sources=sources, **facts)
+        one = source if request is Request.LIMITS and source in sources else None
+        if one is not None:
+            facts |= {"says": _OF_SOURCE, "command": line.replace(" --pause", f" --source {one}")}
+        return Ask(request=request, sources=sources, source=one, **facts)
     held = [number for number in view.reading.status.held if str(number) == batch]
     if not held:
         return None
@@ -127,6 +134,7 @@ def why_not(view: JobView, name: str, batch: str) -> str:
     return _LACKS[request].format(state=view.state)
 
 
+_OF_SOURCE = "Sets what batches read at most of this source, in place of the limits of each, from the next batch on."
 _LONG = 13
 """Digits that no number of a batch has."""
 _NOTHING_RUNS = "The stream is {state}, so nothing runs that could end."

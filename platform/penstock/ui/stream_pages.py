@@ -147,18 +147,19 @@ class StreamPages:
             plan=plan_of(facts, wanted),
         )
 
-    def ask(self, request: Request, job: str, name: str, batch: str = "") -> Response:
+    def ask(self, request: Request, job: str, name: str, batch: str = "", source: str = "") -> Response:
         """Show what a request would do, and the button that triggers it; alone, the command that does the same."""
         project = self._find()
         project.settings(job)
         view = self._view(project, job)
         if isinstance(view, Broken):
             return self._renderer.broken(request, project, view)
-        wanted = ask_of(view, name, batch, partial(read_held, project, job))
+        wanted = ask_of(view, name, batch, partial(read_held, project, job), source=source)
         if wanted is None:
             gone = Trouble(what=why_not(view, name, batch), remedy=f"Look at {job} again.")
             return self._renderer.broken(request, project, Broken(job, gone), status=404, of_job=True)
         subject = job if wanted.batch is None else f"batch {wanted.batch:,} of {job}"
+        subject = subject if wanted.source is None else f"source {wanted.source} of {job}"
         title = f"{wanted.word} {subject}"
         return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=wanted)
 

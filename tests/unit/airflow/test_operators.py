@@ -103,7 +103,11 @@ for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("n
                     ("no files", {"files": "few"}), ("number", {"bytes": 9}),
                     ("rates", {"max_rate": "900", "max_rate_per_partition": 30, "paused": "true"}),
                     ("no rate", {"max_rate": "fast"}), ("no rate of partitions", {"max_rate_per_partition": 0.5}),
-                    ("paused", {"paused": True}), ("lifted", {})):
+                    ("paused", {"paused": True}), ("lifted", {}), ("of each", {"rows": 3}),
+                    ("of one", {"source": " clicks ", "rows": "8", "max_rate": "9"}),
+                    ("of one again", {"source": "clicks", "bytes": "1 MiB"}),
+                    ("of one paused", {"source": "clicks", "paused": "true"}), ("of one lifted", {"source": "clicks"}),
+                    ("of all lifted", {})):
     limited = LimitStream(task_id="t", **given, **FACTS)
     of_run = {"ti": SimpleNamespace(**{**vars(ti), "run_id": name})}
     now = [*tries(lambda: limited.execute(of_run)), RECORDS.newest().limits]
@@ -337,7 +341,7 @@ def test_a_limit_is_set_by_a_number_or_a_size_and_what_is_empty_is_lifted(outcom
     outcome, answer, recorded = outcomes["limits set"]
     assert (outcome, recorded) == ("done", limits)
     assert answer == {
-        "job": "orders", **limits, "max_rate": None, "max_rate_per_partition": None, "paused": False,
+        "job": "orders", "source": None, **limits, "max_rate": None, "max_rate_per_partition": None, "paused": False,
         "outcome": answer["outcome"],
     }  # fmt: skip
     assert outcomes["limits no size"][0] == "for good"
@@ -348,6 +352,19 @@ def test_a_limit_is_set_by_a_number_or_a_size_and_what_is_empty_is_lifted(outcom
     assert outcomes["limits lifted"][2] is None
 
 
+def test_limits_of_one_source_leave_those_of_each(outcomes):
+    """The task lifts what it does not name of this source alone; a pause is of the whole job, and refused there."""
+    outcome, answer, recorded = outcomes["limits of one"]
+    assert (outcome, recorded) == ("done", {"rows": 3, "sources": {"clicks": {"rows": 8, "max_rate": 9}}})
+    assert (answer["source"], answer["rows"], answer["max_rate"], answer["paused"]) == ("clicks", 8, 9, False)
+    again = {"rows": 3, "sources": {"clicks": {"bytes": 1 << 20}}}
+    assert outcomes["limits of one again"][2] == again
+    outcome, why, recorded = outcomes["limits of one paused"]
+    assert (outcome, "a pause is of the whole job" in why, recorded) == ("for good", True, again)
+    assert outcomes["limits of one lifted"][2] == {"rows": 3}
+    assert outcomes["limits of all lifted"][2] is None
+
+
 def test_rates_and_a_pause_are_in_the_record_of_the_stream(outcomes):
     """SEMANTICS 8.5: the task sets them, and lifts those that it does not name. A number that is none changes none."""
     limits = {"max_rate": 900, "max_rate_per_partition": 30, "paused": True}
@@ -355,6 +372,7 @@ def test_rates_and_a_pause_are_in_the_record_of_the_stream(outcomes):
     assert (outcome, recorded) == ("done", limits)
     assert answer == {
         "job": "orders",
+        "source": None,
         "rows": None,
         "bytes": None,
         "files": None,

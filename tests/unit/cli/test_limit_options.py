@@ -3,8 +3,8 @@
 import pytest
 import typer
 
-from penstock.cli.limit_options import limits_given, limits_in_words
-from penstock.rates.limits import Limits
+from penstock.cli.limit_options import defaults_of, limits_given, limits_in_words
+from penstock.rates.limits import Limits, SourceLimits
 
 
 def test_each_limit_is_a_number_none_or_the_configurations():
@@ -15,6 +15,16 @@ def test_each_limit_is_a_number_none_or_the_configurations():
     assert limits_given(rows=None) == {"limits": Limits(), "unlimits": frozenset()}
     assert limits_given(paused=True)["limits"] == Limits(paused=True)
     assert limits_given(paused=False)["limits"] == Limits(paused=False)
+
+
+def test_limits_may_be_of_one_source():
+    """What is set, lifted and given back is of this one alone."""
+    given = limits_given(source="orders", rows="5", bytes="none", files="default", max_rate=None)
+    assert given["limits"] == Limits(sources={"orders": SourceLimits(rows=5, bytes=None)})
+    assert given["unlimits"] == {"orders.files"}
+    only_back = limits_given(source="orders", rows="default")
+    assert (only_back["limits"], only_back["unlimits"]) == (Limits(), {"orders.rows"})
+    assert defaults_of("orders")["unlimits"] >= {"orders.rows", "orders.max_rate_per_partition"}
 
 
 @pytest.mark.parametrize("name", ["rows", "bytes", "files", "max_rate", "max_rate_per_partition"])
@@ -36,6 +46,11 @@ def test_what_is_no_limit_is_refused_with_its_option(name, text):
         (Limits(max_rate=50, bytes=None), "at most 50 rows a second and source, no limit of bytes a batch and source"),
         (Limits(rows=5, paused=True), "paused, so it reads nothing"),
         (Limits(paused=False), "it reads again"),
+        (
+            Limits(rows=9, sources={"orders": SourceLimits(rows=1_000, max_rate=None)}),
+            "at most 9 rows a batch and source; of orders at most 1,000 rows a batch, no limit of rows a second",
+        ),
+        (Limits(sources={"orders": SourceLimits(bytes=8)}), "of orders at most 8 bytes a batch"),
     ],
 )
 def test_limits_are_said_in_words(limits, words):

@@ -124,7 +124,7 @@ def test_a_limit_below_the_minimum_of_the_driver_is_refused(root):
     """With the place of the minimum and nothing changed; a driver that has ended has none (decision 106)."""
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
     run(root, "start", "orders")
-    minimum = {"key": "min_rate", "rows": 80, "sources": 1, "where": "conf/penstock.toml:7"}
+    minimum = {"key": "min_rate", "rows": 80, "live": ["rows"], "where": "conf/penstock.toml:7"}
     driver_says(root, minimum_rates={"max_rate": minimum})
     code, _, err = run(root, "limits", "orders", "--max-rate", "79")
     assert (code, records.newest().limits) == (78, None)

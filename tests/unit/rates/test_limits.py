@@ -5,19 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 
-LIMITS = st.fixed_dictionaries(
-    {},
-    optional={
-        "rows": st.none() | st.integers(1, 9),
-        "bytes": st.none() | st.integers(1, 9),
-        "files": st.none() | st.integers(1, 9),
-        "max_rate": st.none() | st.floats(0.1, 9),
-        "max_rate_per_partition": st.none() | st.integers(1, 9),
-        "paused": st.booleans(),
-    },
+OF_ONE = {
+    "rows": st.none() | st.integers(1, 9),
+    "bytes": st.none() | st.integers(1, 9),
+    "files": st.none() | st.integers(1, 9),
+    "max_rate": st.none() | st.floats(0.1, 9),
+    "max_rate_per_partition": st.none() | st.integers(1, 9),
+}
+LIMITS = st.fixed_dictionaries({}, optional={**OF_ONE, "paused": st.booleans()})
+OF_SOURCES = st.dictionaries(st.sampled_from("ab"), st.fixed_dictionaries({}, optional=OF_ONE).filter(bool), min_size=1)
+WITH_SOURCES = st.builds(
+    lambda of_each, sources: {**of_each, **({"sources": sources} if sources else {})}, LIMITS, st.just({}) | OF_SOURCES
 )
+
+
+def made(values: dict) -> Limits:
+    """Return limits, of single sources as well."""
+    own = {name: SourceLimits(**of) for name, of in values.get("sources", {}).items()}
+    return Limits(**{**values, **({"sources": own} if own else {})})
 
 
 @given(first=LIMITS, second=LIMITS, third=LIMITS)
@@ -28,13 +35,29 @@ def test_the_upper_limits_go_first_one_by_one(first, second, third):
     assert a.over(b).over(c) == a.over(b.over(c))
 
 
-@given(values=LIMITS)
+@given(first=WITH_SOURCES, second=WITH_SOURCES, third=WITH_SOURCES)
+def test_limits_of_single_sources_lie_over_one_another_likewise(first, second, third):
+    """Source by source and limit by limit; what is set for one holds in place of what is set for each."""
+    a, b, c = made(first), made(second), made(third)
+    joined = a.over(b)
+    both = {**second.get("sources", {}), **first.get("sources", {})}
+    assert joined.over(c) == a.over(b.over(c))
+    for source in "abc":
+        own = {**second.get("sources", {}).get(source, {}), **first.get("sources", {}).get(source, {})}
+        each = {**second, **first}
+        wanted = {name: own[name] if name in own else each.get(name) for name in OF_ONE}
+        assert {name: getattr(joined.of(source), name) for name in OF_ONE} == wanted
+    assert set(joined.sources) == set(both)
+
+
+@given(values=WITH_SOURCES)
 def test_a_record_has_what_was_set_and_nothing_else(values):
     """No limit is stored as null, and what nobody set is not stored."""
-    limits = Limits(**values)
-    assert limits.model_dump(mode="json") == values
-    assert Limits.model_validate(limits.model_dump(mode="json")) == limits
-    assert hash(Limits.model_validate(values)) == hash(limits)
+    limits = made(values)
+    assert limits.model_dump(mode="json") == values == limits.set_limits()
+    assert Limits.model_validate_json(limits.model_dump_json()) == limits
+    assert hash(made(values)) == hash(limits)
+    assert Limits.recorded({**values, "rate": 5.5, "bound": {"a": "rows"}}) == limits
 
 
 @given(values=LIMITS)
@@ -43,6 +66,21 @@ def test_a_limit_can_be_taken_back(values):
     below = Limits(rows=5, max_rate=7)
     joined = Limits(**values).without(frozenset({"rows", "max_rate"})).over(below)
     assert (joined.rows, joined.max_rate) == (5, 7)
+
+
+def test_a_limit_of_one_source_can_be_taken_back():
+    """By its name behind that of the source; limits of each are others."""
+    limits = made({"rows": 9, "sources": {"a": {"rows": 1, "bytes": 2}, "b": {"rows": 3}}})
+    left = limits.without(frozenset({"a.rows", "b.rows"}))
+    assert left.set_limits() == {"rows": 9, "sources": {"a": {"bytes": 2}}}
+    assert left.without(frozenset({"a.bytes", "rows"})) == Limits()
+    assert limits.without(frozenset({"rows"})).sources == limits.sources
+
+
+def test_a_pause_is_of_no_single_source():
+    """A source that is held back for itself would hold back the watermark of all."""
+    with pytest.raises(ValidationError):
+        SourceLimits(paused=True)
 
 
 def test_no_limit_and_nothing_said_are_two_things():

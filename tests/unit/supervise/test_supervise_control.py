@@ -9,8 +9,17 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
-from penstock.errors import CannotRestore, CommandRefused, RolledBack, RootMissing, StreamFailed, SupervisorAbsent
-from penstock.rates.limits import Limits
+from penstock.errors import (
+    CannotRestore,
+    CommandRefused,
+    ConfigError,
+    RolledBack,
+    RootMissing,
+    StreamFailed,
+    SupervisorAbsent,
+)
+from penstock.rates.limits import Limits, SourceLimits
+from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.control import StreamControl
 from penstock.supervise.records import LeaseWatch
@@ -234,6 +243,35 @@ def test_limits_are_in_the_record(control):
     begin(control)
     control.ask(command(Verb.LIMITS, "b", limits=Limits(rows=5)))
     assert control.newest().limits == Limits(rows=5)
+
+
+def test_limits_of_one_source_are_in_the_record(control):
+    """They lie beside those of each, and are taken back by name."""
+    begin(control)
+    control.ask(command(Verb.LIMITS, "b", limits=Limits(rows=5)))
+    control.ask(command(Verb.LIMITS, "c", limits=Limits(sources={"orders": SourceLimits(rows=7, bytes=8)})))
+    control.ask(command(Verb.LIMITS, "d", limits=Limits(sources={"orders": SourceLimits(rows=9)})))
+    assert control.newest().limits.set_limits() == {"rows": 5, "sources": {"orders": {"rows": 9, "bytes": 8}}}
+    control.ask(command(Verb.LIMITS, "e", unlimits=frozenset({"orders.rows", "orders.bytes"})))
+    assert control.newest().limits == Limits(rows=5)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"limits": Limits(sources={"order": SourceLimits(rows=5)})}, {"unlimits": frozenset({"rows", "order.rows"})}],
+    ids=["set", "taken back"],
+)
+def test_limits_of_a_source_that_the_job_has_not_are_refused(control, asked):
+    """As its newest driver says, whether it still runs or not; before one ran nobody knows."""
+    begin(control)
+    control.ask(command(Verb.LIMITS, "early", **asked))
+    before = control.newest()
+    StatusRecords(control.store, control.job).put(
+        {"writer": "w", "state": "stopped", "left": {"orders": 5, "clicks": None}}
+    )
+    with pytest.raises(ConfigError, match="no source 'order' to limit; did you mean 'orders'"):
+        control.ask(command(Verb.LIMITS, "b", **asked))
+    assert control.newest() == before
 
 
 # --- waiting --------------------------------------------------------------------------------------

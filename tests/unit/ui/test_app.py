@@ -16,13 +16,13 @@ from ui_site import NOW, SECOND, Site, ask, read, words_of
 from window_samples import rows_of_branch
 
 from penstock import agg
-from penstock.checkpoint.log.entries import ManifestRef, StagedFile
+from penstock.checkpoint.log.entries import ManifestRef, SourceProgress, StagedFile
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.graph.windows import TimeWindow
 from penstock.operators.aggregates import AggregatePlan
 from penstock.operators.protocol import TIME
 from penstock.operators.windows.time_windows import WindowStep, preaggregate
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.supervise.stream import Phase, Wish
 from penstock.ui import app as app_module
 from penstock.ui import reading
@@ -137,6 +137,27 @@ def test_the_page_of_a_job_says_which_rule_bound_the_newest_batch(site):
     text = site.text("/jobs/orders")
     assert "The rate is" not in text
     assert "The newest batch left rows" not in text
+
+
+def test_each_source_may_have_limits_of_its_own(site):
+    """The page says them, and leads to a form that has them; one that the job has not is none."""
+    one = SourceProgress(position={}, partitions={}, ended=False)
+    site.batches(1, sources={"orders": one, "clicks": one})
+    site.stream(limits=Limits(rows=50, sources={"orders": SourceLimits(rows=7, max_rate=None)}))
+    assert "Of orders: at most 7 rows a batch, no limit of rows a second." in site.text("/jobs/orders")
+    assert "Somebody has set: rows a batch, those of orders." in site.text("/jobs/orders")
+    links = re.findall(r'ask/limits\?source=(\w+)"', site.get("/jobs/orders").text)
+    assert links == ["orders", "clicks"]
+    page = site.get("/jobs/orders/ask/limits?source=orders", mounted="/penstock").text
+    assert "Limits source orders of orders" in words_of(page)
+    assert '<input name="source" type="hidden" value="orders">' in page
+    assert re.search(r'name="rows"[^>]*value="7"', page)
+    assert 'name="paused"' not in page
+    assert "penstock limits orders --rows N" in site.text("/jobs/orders/ask/limits?source=orders")
+    assert "--max-rate-per-partition N --source orders" in site.text("/jobs/orders/ask/limits?source=orders")
+    of_each = site.get("/jobs/orders/ask/limits?source=nope", mounted="/penstock").text
+    assert 'name="source"' not in of_each
+    assert re.search(r'name="rows"[^>]*value="50"', of_each)
 
 
 def test_the_page_of_a_job_says_how_many_cores_it_needs(site):

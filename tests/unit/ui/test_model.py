@@ -8,7 +8,7 @@ from checkpoint_samples import commit
 from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import END_OF_TIME, StagedFile
 from penstock.errors import JobNotFound
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.inspect.job_status import JobState, JobStatus, KeptCheckpoint
 from penstock.runtime.inspect.watermark_report import Holder, PartitionMark, StepMark
 from penstock.runtime.inspect.watermark_report import Reading as Reading_
@@ -245,6 +245,8 @@ def test_the_limits_that_somebody_has_set_are_named():
     assert view(limits=Limits(rows=7)).set_limits == ()
     limits = Limits(files=2, max_rate_per_partition=5, paused=True)
     assert view(stream=Stream(limits=limits)).set_limits == ("files a batch", "rows a second and partition", "pause")
+    limits = Limits(rows=5, sources={"clicks": SourceLimits(rows=9)})
+    assert view(stream=Stream(limits=limits)).set_limits == ("rows a batch", "those of clicks")
 
 
 def test_what_a_batch_was_admitted_by_is_its_rate_and_its_rules():

@@ -17,10 +17,10 @@ from pydantic import JsonValue
 
 from penstock.graph.policies import MaxRate
 from penstock.rates.division import bounded_shares
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.sources.backlog import Ends, ReadLimit, Waiting, divide
 
-__all__ = ["Admitted", "Backlogs", "Bound", "Pace", "admit"]
+__all__ = ["Admitted", "Backlogs", "Bound", "Pace", "admit", "rates_of"]
 
 Number = TypeVar("Number", int, float)
 Backlogs = Mapping[str, Mapping[str, Waiting]]
@@ -102,12 +102,13 @@ def admit(
     shares = _shares_of_sources(backlogs, pace)
     ends, bound = {}, {}
     for name, backlog in backlogs.items():
-        of_source = _over(limits, (rates or {}).get(name, MaxRate()))
+        own = limits.of(name)
+        of_source = rates_of(limits, name, (rates or {}).get(name, MaxRate()))
         if _is_too_soon(of_source, pace):
             ends[name] = {p: waiting.next for p, waiting in backlog.items()}
             bound |= {name: Bound.MAX_RATE.value} if _lag(backlog) else {}
             continue
-        rules = _rules(name, limits, pace, shares.get(name), of_source)
+        rules = _rules(name, own, pace, shares.get(name), of_source)
         ends[name] = divide(backlog, _joined(rules, pace))
         if any(ends[name][p] < waiting.latest for p, waiting in backlog.items()):
             bound[name] = _binding(backlog, rules).value
@@ -131,11 +132,15 @@ def _shares_of_sources(backlogs: Backlogs, pace: Pace) -> dict[str, int]:
     return bounded_shares(lag, pace.rate * pace.seconds, least=0, most=None)
 
 
-def _over(limits: Limits, rate: MaxRate) -> MaxRate:
-    """Return the rates of a source: the lower of what was set and what its code says."""
+def rates_of(limits: Limits, source: str, coded: MaxRate) -> MaxRate:
+    """Return the rates of a source: what was set for it alone, else the lower of those of each and of its code."""
+    own = limits.sources.get(source, SourceLimits()).set_limits()
+    rows, per_partition = "max_rate", "max_rate_per_partition"
     return MaxRate(
-        rows=_least(limits.max_rate, rate.rows),
-        per_partition=_least(limits.max_rate_per_partition, rate.per_partition),
+        rows=own[rows] if rows in own else _least(limits.max_rate, coded.rows),
+        per_partition=own[per_partition]
+        if per_partition in own
+        else _least(limits.max_rate_per_partition, coded.per_partition),
     )
 
 
@@ -145,7 +150,7 @@ def _is_too_soon(rate: MaxRate, pace: Pace) -> bool:
     return not pace.has_ticks and most is not None and most * pace.elapsed < 1
 
 
-def _rules(name: str, limits: Limits, pace: Pace, share: int | None, rate: MaxRate) -> dict[Bound, ReadLimit]:
+def _rules(name: str, limits: SourceLimits, pace: Pace, share: int | None, rate: MaxRate) -> dict[Bound, ReadLimit]:
     """Return each limit that holds for a source, alone."""
     rules: dict[Bound, ReadLimit] = {}
     if limits.rows is not None:

@@ -235,7 +235,7 @@ class Driver:
             now=now,
             target=self._target,
             drain=self.draining,
-            weigh=limits.bytes is not None,
+            weigh=limits.weighs,
             admit=partial(self.rates.admit, limits=limits, draining=self.draining),
             epoch=owned.epoch,
             writer=owned.writer,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.config.schema import RatesSection
 from penstock.config.settings import Settings
+from penstock.config.toml_reader import closest
 from penstock.errors import ConfigError, IntervalUnfit
 from penstock.graph.graph import JobGraph
 from penstock.graph.job import Job
@@ -54,9 +55,10 @@ def choose_rates(graph: JobGraph, settings: Settings) -> RatePolicy:
     """Return how the rates of batches come about.
 
     Raises ConfigError for a constant rate that is none, and where code and configuration both name an estimator. So it
-    does for a limit of rows a second below the least rate of the configuration.
+    does for a limit of rows a second below the least rate of the configuration, and for limits of an unknown source.
     """
     rates = settings.rates
+    _refuse_unknown_sources(graph, settings)
     refuse_caps(graph, settings)
     constant = graph.estimator is None and rates.estimator == "constant"
     return RatePolicy(
@@ -66,6 +68,16 @@ def choose_rates(graph: JobGraph, settings: Settings) -> RatePolicy:
         least_per_partition=rates.min_rate_per_partition,
         target=rates.target.micros,
     )
+
+
+def _refuse_unknown_sources(graph: JobGraph, settings: Settings) -> None:
+    names = [node.name for node in graph.sources]
+    for name in settings.limits.sources:
+        if name not in names:
+            raise ConfigError(
+                f"the job has no source {name!r} to limit; {closest(name, names)}",
+                where=settings.where("limits", f"sources.{name}"),
+            )
 
 
 def _own(make: Callable[[float], Any], settings: Settings) -> Callable[[float], RateEstimator]:

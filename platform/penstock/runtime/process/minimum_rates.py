@@ -15,8 +15,9 @@ from penstock.config.settings import Settings
 from penstock.errors import ConfigError
 from penstock.graph.graph import JobGraph
 from penstock.graph.policies import MaxRate
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.rates.quantities import exact
+from penstock.runtime.driver.admission import rates_of
 
 __all__ = ["Minimum", "in_record", "minimum_rates", "refuse_caps", "refuse_limits"]
 
@@ -28,13 +29,18 @@ _WITH_LEAST_RATE = ("cost_model", "pid")
 class Minimum:
     """The least that a limit may give, rows a second: the `key` of [rates] that `where` sets.
 
-    `sources` is how many sources share it: `min_rate` is of all live sources together, and a limit of each.
+    `live` are the sources that it is for. `min_rate` is of all of them together, and a limit of each.
     """
 
     key: str
     rows: float
-    sources: int
+    live: tuple[str, ...]
     where: str
+
+    @property
+    def shares(self) -> int:
+        """Return how many sources share it."""
+        return len(self.live) if self.key == "min_rate" else 1
 
     def is_above(self, rows: Fraction) -> bool:
         """Return whether the limits of its sources together give less."""
@@ -42,7 +48,7 @@ class Minimum:
 
     def error(self, name: str, rows: float, where: str) -> ConfigError:
         """Return the error of a limit that is below it."""
-        of_all = "" if self.sources == 1 else f" of {self.sources} sources together"
+        of_all = "" if self.shares == 1 else f" of {self.shares} sources together"
         return ConfigError(
             f"{name} is {rows:g} rows a second, too low for a {self.key} of {self.rows:g}{of_all} ({self.where}); "
             "raise the first or lower the second",
@@ -55,16 +61,16 @@ def minimum_rates(graph: JobGraph, settings: Settings) -> dict[str, Minimum]:
 
     Without live sources no rate is estimated, so there is none.
     """
-    rates, live = settings.rates, len(_live(graph))
+    rates, live = settings.rates, tuple(_live(graph))
     if not live or (graph.estimator is None and rates.estimator == "off"):
         return {}
     found: dict[str, Minimum] = {}
     fits = graph.estimator is None and rates.estimator in _WITH_LEAST_RATE
     if fits and (where := settings.where("rates", "min_rate")) is not None:
-        found["max_rate"] = Minimum(key="min_rate", rows=rates.min_rate, sources=live, where=where)
+        found["max_rate"] = Minimum(key="min_rate", rows=rates.min_rate, live=live, where=where)
     if (where := settings.where("rates", "min_rate_per_partition")) is not None:
         found["max_rate_per_partition"] = Minimum(
-            key="min_rate_per_partition", rows=rates.min_rate_per_partition, sources=1, where=where
+            key="min_rate_per_partition", rows=rates.min_rate_per_partition, live=live, where=where
         )
     return found
 
@@ -74,29 +80,33 @@ def refuse_caps(graph: JobGraph, settings: Settings) -> None:
 
     `max_rate` contradicts `min_rate` where every live source has one, and all of them together are below it.
     """
-    minimums, limits = minimum_rates(graph, settings), settings.limits
-    own = [graph.rates.get(name, MaxRate()) for name in _live(graph)]
+    minimums = minimum_rates(graph, settings)
     if (minimum := minimums.get("max_rate")) is not None:
-        at = settings.where("limits", "max_rate")
-        caps = [_lowest((limits.max_rate, at), (rate.rows, rate.where)) for rate in own]
+        caps = [_cap(graph, settings, name, "max_rate") for name in minimum.live]
         known = [cap for cap in caps if cap is not None]
         if len(known) == len(caps) and minimum.is_above(sum((exact(rows) for rows, _ in known), Fraction())):
             raise minimum.error("max_rate", *min(known, key=lambda cap: cap[0]))
     if (minimum := minimums.get("max_rate_per_partition")) is not None:
-        at = settings.where("limits", "max_rate_per_partition")
-        for rate in own:
-            cap = _lowest((limits.max_rate_per_partition, at), (rate.per_partition, rate.where))
+        for name in minimum.live:
+            cap = _cap(graph, settings, name, "max_rate_per_partition")
             if cap is not None and minimum.is_above(exact(cap[0])):
                 raise minimum.error("max_rate_per_partition", *cap)
 
 
 def refuse_limits(limits: Limits, minimums: object) -> None:
     """Raise ConfigError for limits below a minimum of the driver that runs, as its status record has them."""
-    told = minimums if isinstance(minimums, Mapping) else {}
-    for name, given in limits.set_limits().items():
-        minimum = _told(told.get(name))
-        if given is not None and minimum is not None and minimum.is_above(exact(given) * minimum.sources):
+    for name, said in (minimums if isinstance(minimums, Mapping) else {}).items():
+        if name not in SourceLimits.model_fields or (minimum := _told(said)) is None:
+            continue
+        given = getattr(limits, name)
+        if given is not None and minimum.is_above(exact(given) * minimum.shares):
             raise minimum.error(name, given, minimum.where)
+        for source, own in limits.sources.items():
+            given = getattr(own, name)
+            # Of several that share a minimum, the others may make up for one.
+            alone = minimum.shares == 1 and source in minimum.live
+            if given is not None and alone and minimum.is_above(exact(given)):
+                raise minimum.error(f"{name} of {source}", given, minimum.where)
 
 
 def in_record(minimums: Mapping[str, Minimum]) -> dict[str, dict[str, Any]]:
@@ -107,16 +117,23 @@ def in_record(minimums: Mapping[str, Minimum]) -> dict[str, dict[str, Any]]:
 def _told(value: object) -> Minimum | None:
     """Read a minimum of a record; what makes no sense counts as not there (F77)."""
     facts = value if isinstance(value, Mapping) else {}
-    rows, sources = facts.get("rows"), facts.get("sources")
-    if not isinstance(rows, int | float) or not isfinite(rows) or not isinstance(sources, int):
+    rows, live = facts.get("rows"), facts.get("live")
+    if not isinstance(rows, int | float) or not isfinite(rows) or not isinstance(live, list | tuple) or not live:
         return None
-    return Minimum(key=str(facts.get("key")), rows=rows, sources=sources, where=str(facts.get("where")))
+    names = tuple(map(str, live))
+    return Minimum(key=str(facts.get("key")), rows=rows, live=names, where=str(facts.get("where")))
 
 
 def _live(graph: JobGraph) -> list[str]:
     return [node.name for node in graph.sources if node.source.live]
 
 
-def _lowest(*caps: tuple[float | None, str | None]) -> tuple[float, str] | None:
-    """Return the lowest of limits, each with its place; None where there is none."""
-    return min(((rows, where or "") for rows, where in caps if rows is not None), default=None)
+def _cap(graph: JobGraph, settings: Settings, source: str, limit: str) -> tuple[float, str] | None:
+    """Return what configuration and code limit a source to, with its place; None where neither does."""
+    limits, coded = settings.limits.of_batches, graph.rates.get(source, MaxRate())
+    rates = rates_of(limits, source, coded)
+    rows, of_code = (rates.rows, coded.rows) if limit == "max_rate" else (rates.per_partition, coded.per_partition)
+    if rows is None:
+        return None
+    own = settings.where("limits", f"sources.{source}.{limit}")
+    return rows, own or (coded.where if rows == of_code else settings.where("limits", limit)) or ""

@@ -12,11 +12,15 @@ import structlog
 
 from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
+from penstock.errors import PenstockError
 from penstock.graph.graph import JobGraph
 from penstock.graph.listeners import ReceiverInfo
 from penstock.graph.policies import MaxRate
+from penstock.rates.limits import Limits
 from penstock.receivers.local_process import LocalProcess
+from penstock.receivers.receiver import Receiver
 from penstock.receivers.supervisor import Event, ReceiverState, ReceiverSupervisor
+from penstock.runtime.driver.admission import rates_of
 from penstock.runtime.process.batch_events import tell_listeners
 from penstock.runtime.spark.receiver_tasks import ReceiverTasks
 from penstock.sources.base import CheckpointedReader, Position, SourceReader
@@ -116,11 +120,24 @@ class Receivers(Listener):
         return [running.supervisor.pid for running in self._running]
 
     def _start(self) -> None:
+        if self.tasks is None:
+            for name, reader in self._receiving().items():
+                self._check(name, reader.receiving.receiver)
         for name, reader in self._receiving().items():
             for index in range(reader.receiving.receivers):
                 self._running.append(self._started(name, reader, index))
         if not self._running:
             self._is_on = False
+
+    def _check(self, source: str, receiver: Receiver | type[Receiver]) -> None:
+        """Raise what a receiver says is in its way here; a class has no object yet that could say so."""
+        if isinstance(receiver, type):
+            return
+        try:
+            receiver.on_check()
+        except PenstockError as why:
+            why.where = why.where or f"source {source!r}"
+            raise
 
     def _started(self, name: str, reader: ReceivingReader, index: int) -> _Running:
         blocks = reader.log(str(index))
@@ -146,8 +163,8 @@ class Receivers(Listener):
 
     def _rate(self, source: str) -> float | None:
         counts = {name: reader.receiving.receivers for name, reader in self._receiving().items()}
-        own = self.graph.rates.get(source, MaxRate())
-        return receiver_rate(self._limits, own, of_source=counts[source], of_all=sum(counts.values()))
+        own = rates_of(Limits.recorded(self._limits), source, self.graph.rates.get(source, MaxRate()))
+        return receiver_rate(self._limits.get("rate"), own, of_source=counts[source], of_all=sum(counts.values()))
 
     def _push(self) -> None:
         """Bound each receiver by the limits, and hold up those of which too much waits."""
@@ -187,25 +204,23 @@ class Receivers(Listener):
         tell_listeners(self.graph.listeners, event.value, info, source=source)
 
 
-def receiver_rate(limits: Mapping[str, Any], own: MaxRate, *, of_source: int, of_all: int) -> float | None:
+def receiver_rate(rate: float | None, own: MaxRate, *, of_source: int, of_all: int) -> float | None:
     """Return the rows a second that one receiver may take, None for no bound (SEMANTICS 8.6).
 
     A rate is divided evenly: a receiver that is held up cannot tell how much its senders have.
 
     Args:
-        limits: What the Offsets of the newest batch say.
-        own: The limits that the job's code sets for the source.
+        rate: The estimated rate of the newest batch, None for none.
+        own: The limits of the source.
         of_source: The receivers of the source, among which its limit is divided.
         of_all: All receivers of the job, among which the estimated rate is divided.
     """
     bounds = (
-        (limits.get("rate"), of_all),
-        (limits.get("max_rate"), of_source),
-        (limits.get("max_rate_per_partition"), 1),
+        (rate, of_all),
         (own.rows, of_source),
         (own.per_partition, 1),
     )
-    return min((float(rate) / share for rate, share in bounds if rate is not None), default=None)
+    return min((float(bound) / share for bound, share in bounds if bound is not None), default=None)
 
 
 def sweeping(readers: Mapping[str, SourceReader]) -> Callable[[Sequence[Commit]], int]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph.policies import MaxRate
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.driver.admission import Pace, admit
 from penstock.sources.backlog import Waiting, WaitingFile
 
@@ -87,6 +87,33 @@ def test_a_pause_reads_nothing_of_any_source():
     admitted = admit(backlogs, Limits(paused=True, rows=9), Pace(rate=10, sources=frozenset("ab")))
     assert (admitted.ends, admitted.paused) == ({"a": {"0": 7}, "b": {"0": 0}}, True)
     assert admitted.limits == {"paused": True, "rows": 9, "rate": 10, "bound": {"a": "paused"}}
+
+
+@pytest.mark.parametrize(
+    ("limits", "rate", "rows", "bound"),
+    [
+        (Limits(rows=70, sources={"a": SourceLimits(rows=200)}), MaxRate(), 200, "rows"),
+        (Limits(rows=70, sources={"a": SourceLimits(rows=None, bytes=500)}), MaxRate(), 50, "bytes"),
+        (Limits(files=1, sources={"a": SourceLimits(files=2)}), MaxRate(), 50, "files"),
+        (Limits(rows=70, sources={"a": SourceLimits(max_rate=9)}), MaxRate(), 9, "max_rate"),
+        (Limits(max_rate=5, sources={"a": SourceLimits(max_rate=40)}), MaxRate(rows=20), 40, "max_rate"),
+        (Limits(sources={"a": SourceLimits(max_rate=None)}), MaxRate(rows=20), 1_000, None),
+        (
+            Limits(sources={"a": SourceLimits(max_rate_per_partition=9)}), MaxRate(per_partition=3), 9,
+            "max_rate_per_partition",
+        ),
+        (Limits(rows=70, sources={"b": SourceLimits(rows=200)}), MaxRate(), 70, "rows"),
+        (Limits(rows=70, paused=True, sources={"a": SourceLimits(rows=200)}), MaxRate(), 0, "paused"),
+    ],
+)  # fmt: skip
+def test_what_is_set_for_one_source_takes_the_place_of_what_is_set_for_each(limits, rate, rows, bound):
+    """And of what its code says; of other sources it is no matter."""
+    backlogs = {"a": backlog(1_000), "other": backlog(1_000)}
+    admitted = admit(backlogs, limits, Pace(), rates={"a": rate})
+    assert (read(admitted, backlogs)["a"], admitted.limits.get("bound", {}).get("a")) == (rows, bound)
+    of_other = admit(backlogs, limits.model_copy(update={"sources": {}}), Pace(), rates={"a": rate})
+    assert read(admitted, backlogs)["other"] == read(of_other, backlogs)["other"]
+    assert Limits.recorded(admitted.limits).sources == limits.sources
 
 
 @given(

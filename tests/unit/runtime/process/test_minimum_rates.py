@@ -10,7 +10,7 @@ import pytest
 from penstock import Job
 from penstock.config.settings import load_settings
 from penstock.errors import ConfigError
-from penstock.rates.limits import Limits
+from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.process.choices import choose_rates
 from penstock.runtime.process.minimum_rates import in_record, minimum_rates, refuse_limits
 from penstock.sinks import MemorySink
@@ -32,10 +32,14 @@ class Half:
 
 @pytest.fixture
 def settings_of(tmp_path):
-    """Return the settings of a job for the keys of [limits] and [rates], one a line from lines 2 and 10 on."""
-    (tmp_path / "conf").mkdir()
+    """Return the settings of a job for the keys of [limits] and [rates], one a line from lines 2 and 10 on.
 
-    def load(limits: str = "", rates: str = ""):
+    `own` is the text of the job's own file.
+    """
+    (tmp_path / "conf" / "jobs").mkdir(parents=True)
+
+    def load(limits: str = "", rates: str = "", own: str = ""):
+        (tmp_path / "conf" / "jobs" / "orders.toml").write_text(own)
         lines = ["[limits]", *limits.split("; ")]
         text = "\n".join([*lines, *[""] * (8 - len(lines)), "[rates]", *rates.split("; ")])
         (tmp_path / "conf" / "penstock.toml").write_text(text)
@@ -127,6 +131,40 @@ def test_a_limit_in_code_is_refused_at_its_line(settings_of, caps, key):
     assert ".max_rate(caps" in Path(__file__).read_text().splitlines()[int(line) - 1]
 
 
+@pytest.mark.parametrize(
+    ("rates", "own", "message"),
+    [
+        ("min_rate = 80", "[limits.sources.s0]\nmax_rate = 79", "max_rate is 79 rows a second, too low for a min_rate of"),
+        (
+            "min_rate_per_partition = 5", "[limits.sources]\ns0.max_rate_per_partition = 4",
+            "max_rate_per_partition is 4 rows a second, too low for a min_rate_per_partition of 5",
+        ),
+    ],
+)  # fmt: skip
+def test_a_limit_of_one_source_below_the_minimum_is_refused_at_its_line(settings_of, rates, own, message):
+    """In the job's own file, whatever is set for each."""
+    settings = settings_of("max_rate = 90; max_rate_per_partition = 90", rates, own)
+    with pytest.raises(ConfigError) as refused:
+        choose_rates(graph_of(Live("x int")), settings)
+    assert refused.value.where.endswith("orders.toml:2")
+    assert message in refused.value.what
+
+
+def test_a_limit_of_one_source_takes_the_place_of_the_codes(settings_of):
+    """Nobody else has said what this source may have, so it may also have more."""
+    graph = graph_of(Live("x int"), rows=50)
+    with pytest.raises(ConfigError, match="too low"):
+        choose_rates(graph, settings_of("max_rate = 90", "min_rate = 80"))
+    choose_rates(graph, settings_of("", "min_rate = 80", "[limits.sources.s0]\nmax_rate = 90"))
+
+
+def test_limits_of_a_source_that_the_job_has_not_are_refused_at_their_line(settings_of):
+    """Before Spark starts; the nearest name is offered."""
+    with pytest.raises(ConfigError, match="no source 's1' to limit; there is 's0'") as refused:
+        choose_rates(graph_of(Live("x int")), settings_of("", "", "[limits]\nrows = 5\nsources.s1.rows = 3"))
+    assert refused.value.where.endswith("orders.toml:3")
+
+
 def test_a_source_without_a_limit_leaves_room_for_the_minimum(settings_of):
     """The code limits one of two sources, and the other may have the rest."""
     choose_rates(graph_of(Live("x int"), Live("x int"), rows=50), settings_of("", "min_rate = 80"))
@@ -144,11 +182,18 @@ def test_a_driver_notes_its_minimums_and_limits_are_compared_with_them(settings_
         refuse_limits(Limits(max_rate_per_partition=2), told)
     refuse_limits(Limits(max_rate=40, max_rate_per_partition=3, rows=1, paused=True), told)
     refuse_limits(Limits(max_rate=None, max_rate_per_partition=None), told)
+    # The other source may have what this one leaves of a minimum of both, and no partition of it makes up for another.
+    refuse_limits(Limits(sources={"s0": SourceLimits(max_rate=1), "x": SourceLimits(max_rate_per_partition=1)}), told)
+    with pytest.raises(ConfigError, match="max_rate_per_partition of s0 is 2 rows a second"):
+        refuse_limits(Limits(sources={"s0": SourceLimits(max_rate_per_partition=2)}), told)
+    told = in_record(minimum_rates(graph_of(Live("x int")), settings_of("", "min_rate = 80")))
+    with pytest.raises(ConfigError, match="max_rate of s0 is 79 rows a second"):
+        refuse_limits(Limits(sources={"s0": SourceLimits(max_rate=79)}), told)
 
 
 @pytest.mark.fault("F77")
 @pytest.mark.parametrize(
-    "told", [None, [], {"max_rate": 5}, {"max_rate": {"rows": "x", "sources": 1}}, {"max_rate": {"rows": 9}}]
+    "told", [None, [], {"max_rate": 5}, {"max_rate": {"rows": "x", "live": ["s"]}}, {"max_rate": {"rows": 9}}]
 )
 def test_an_odd_record_refuses_no_limit(told):
     """That of a driver that notes no minimum, or what makes no sense."""

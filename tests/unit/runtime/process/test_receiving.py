@@ -12,11 +12,13 @@ from received_blocks import Pushed
 
 from penstock import Job, ReceiverInfo
 from penstock.checkpoint.log.listener import Listener
-from penstock.errors import ReceiversTakeAllCores
+from penstock.errors import CannotListen, ReceiversTakeAllCores
 from penstock.graph.policies import MaxRate
+from penstock.rates.limits import Limits
 from penstock.receivers import Receiver
 from penstock.receivers.block_log import BEGINNING
 from penstock.receivers.blocks import Place
+from penstock.runtime.driver.admission import rates_of
 from penstock.runtime.process import receiving
 from penstock.runtime.process.receiving import MOST_WAITING, Receivers, receiver_rate, sweeping
 from penstock.runtime.spark.receiver_tasks import refuse_all_cores
@@ -120,6 +122,39 @@ def test_a_run_that_was_not_entered_receives_nothing(tmp_path: Path) -> None:
         assert none.pids() == []
 
 
+class Barred(Counting):
+    """A receiver that cannot start here."""
+
+    def on_check(self) -> None:
+        """Say so."""
+        raise CannotListen("no receiver can listen here")
+
+
+@pytest.mark.fault("F47")
+def test_what_is_in_the_way_of_a_receiver_ends_the_run_before_any_is_started(tmp_path: Path) -> None:
+    """Only beside the driver: it knows nothing of the ports of an executor, and nothing is checked where none starts."""
+    running, pushed = receivers(tmp_path, Barred(5), Notes())
+    running.serve()
+    with running:
+        with pytest.raises(CannotListen, match=r"no receiver can listen here \(source 's'\)"):
+            running.serve()
+        assert running.pids() == []
+        assert pushed.log(0).listed() == []
+    on_cluster, _ = receivers(tmp_path / "cluster", Barred(5), Notes())
+    on_cluster.tasks = SimpleNamespace(refuse=lambda _: None, launch=None)  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            receiving,
+            "ReceiverSupervisor",
+            lambda *_, **__: SimpleNamespace(
+                start=str, ask_to_stop=str, wait=str, pid=None, state=SimpleNamespace(to_json=dict)
+            ),
+        )
+        with on_cluster:
+            on_cluster.serve()
+            assert on_cluster.pids() == [None]
+
+
 def test_a_run_that_would_take_all_cores_is_refused_before_it_receives(tmp_path: Path) -> None:
     """One that reads what is there is not: it enters nothing."""
     running, _ = receivers(tmp_path, Counting(5), Notes(), count=2)
@@ -186,13 +221,14 @@ def test_limits_of_a_batch_are_pushed_once(tmp_path: Path) -> None:
     running._push()
     waiting[0] = 0
     running._push()
+    running.on_batch_submitted(SimpleNamespace(limits={"max_rate": 9, "sources": {"s": {"max_rate": 12}}}))  # type: ignore[arg-type]
     running.on_batch_submitted(SimpleNamespace(limits={}))  # type: ignore[arg-type]
-    assert held.rates == [100.0, 0.0, 100.0, None]
+    assert held.rates == [100.0, 0.0, 100.0, 12.0, None]
     assert reader is running.readers["s"]
 
 
 @pytest.mark.parametrize(
-    ("limits", "own", "rate"),
+    ("limits", "coded", "pushed"),
     [
         ({}, MaxRate(), None),
         ({"rate": 90.0}, MaxRate(), 30.0),
@@ -200,12 +236,19 @@ def test_limits_of_a_batch_are_pushed_once(tmp_path: Path) -> None:
         ({"max_rate_per_partition": 7}, MaxRate(), 7.0),
         ({"rate": 900.0}, MaxRate(rows=100), 50.0),
         ({"rate": 900.0}, MaxRate(per_partition=20), 20.0),
+        ({"max_rate": 10, "sources": {"s": {"max_rate": 40}}}, MaxRate(rows=2), 20.0),
+        ({"max_rate": 10, "sources": {"other": {"max_rate": 4}}}, MaxRate(), 5.0),
+        ({"sources": {"s": {"max_rate": None, "max_rate_per_partition": 3}}, "bound": {"s": "rate"}}, MaxRate(rows=2), 3.0),
     ],
-    ids=["none", "the estimate of all", "of the source", "of each", "of the code", "of the code for each"],
-)
-def test_a_receiver_gets_its_part_of_each_limit(limits: dict[str, Any], own: MaxRate, rate: float | None) -> None:
+    ids=[
+        "none", "the estimate of all", "of the source", "of each", "of the code", "of the code for each",
+        "of this source alone", "of another source alone", "lifted for this source",
+    ],
+)  # fmt: skip
+def test_a_receiver_gets_its_part_of_each_limit(limits: dict[str, Any], coded: MaxRate, pushed: float | None) -> None:
     """Of two receivers of the source, and three of the job."""
-    assert receiver_rate(limits, own, of_source=2, of_all=3) == rate
+    own = rates_of(Limits.recorded(limits), "s", coded)
+    assert receiver_rate(limits.get("rate"), own, of_source=2, of_all=3) == pushed
 
 
 def test_a_sweep_asks_the_sources_that_keep_something(tmp_path: Path) -> None:
