@@ -42,7 +42,10 @@ class SinkConflict(SinkError):
     """Others write to the sink at the same time."""
 
     code = "PEN-SNK-002"
-    remedy = "If a driver of a copy of this checkpoint writes to the sink, end it. Then start again."
+    remedy = (
+        "If a driver of a copy of this checkpoint writes to the sink, end it. If a transaction of Kafka took too long, "
+        "raise transaction.timeout.ms among the sink's options. Then start again."
+    )
 
 
 class SinkBehind(SinkError):

@@ -174,8 +174,9 @@ class TransactionalPublisher(_KafkaPublisher):
             return
         from confluent_kafka import KafkaException
 
-        records, began = self._records(publication.files), time.monotonic()
+        records = self._records(publication.files)
         for attempt in range(2):
+            began = time.monotonic()
             try:
                 self._publish(publication, records)
                 # In here: whatever interrupts it keeps no producer, and with a kept one nobody asks what the topic has.
@@ -205,8 +206,9 @@ class TransactionalPublisher(_KafkaPublisher):
         raised, most = self._raised(error), self.target.patience
         if not isinstance(raised, SinkConflict) or took < most:
             return raised
-        return SinkUnavailable(
-            f"the transaction took {took:.0f} s, and the brokers abort one after {most:g} s (transaction.timeout.ms)",
+        return SinkConflict(
+            f"the brokers aborted the transaction, which took {took:.0f} s of at most {most:g} s, or another producer "
+            f"has the transactional id by now",
             where=self.target.topic,
         )
 
