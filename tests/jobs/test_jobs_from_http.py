@@ -15,9 +15,9 @@ from pushing import until
 
 from penstock import Job, hours, minutes
 from penstock.errors import CannotListen, JobError
-from penstock.receivers import http_push
 from penstock.receivers.block_log import BEGINNING
 from penstock.runtime.driver.retention import Retention
+from penstock.runtime.process import receiving
 from penstock.sinks import MemorySink
 from penstock.sources import Http
 from penstock.testing import Crashed, Harness
@@ -60,7 +60,7 @@ def test_a_port_that_is_taken_ends_the_run_before_its_first_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its source; and the next run receives, when the port is free."""
-    monkeypatch.setattr(http_push, "_ENDING", 0.2)
+    monkeypatch.setattr(receiving, "_ENDING", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         taken = rf"PEN-SRC-040 no receiver can listen on 127.0.0.1:{port}: Address already in use \(source 'rows'\)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -24,8 +23,6 @@ ERRORS = "_penstock_error"
 _RETRY_AFTER = {"Retry-After": "1"}
 _SILENCE = 30.0
 """Seconds that a connection may be silent."""
-_ENDING, _LOOK = 5.0, 0.1
-"""Seconds for a receiver whose driver has died to end, and between two looks."""
 
 
 class BadBody(ValueError):
@@ -57,18 +54,12 @@ class HttpPush(Receiver):
     decode: Decode
     server: ThreadingHTTPServer | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        self.listens = f"{self.host}:{self.port}" if self.port else None
+
     def on_check(self) -> None:
-        """Raise CannotListen where the address cannot be had; a receiver of the driver before may have it a moment."""
-        until = time.monotonic() + _ENDING
-        while True:
-            try:
-                self._listening().server_close()
-            except CannotListen:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_LOOK)
-            else:
-                return
+        """Raise CannotListen where the address cannot be had."""
+        self._listening().server_close()
 
     def on_start(self) -> None:
         """Serve until the receiver has to end; raises CannotListen."""

@@ -44,11 +44,14 @@ class Receiver:
         index: The number of this receiver among those of its source, from 0.
         receivers: How many there are.
         stopping: Is set when the receiver has to end. `on_start` may run until then, and wait by `stopping.wait(1)`.
+        listens: The address that it listens on, as "127.0.0.1:8080", where it is known before the start. Two sources of
+            a job with the same one are refused.
     """
 
     index: int = 0
     receivers: int = 1
     stopping: threading.Event
+    listens: str | None = None
     _port: Port | None = None
 
     def on_start(self) -> None:
@@ -61,8 +64,10 @@ class Receiver:
     def on_check(self) -> None:
         """Raise where the receiver could not start on this machine, such as for a port that is taken; else return.
 
-        Called in the driver, once a run and before any receiver is started, where receivers run beside it. The run ends
-        with what it raises, before its first batch. By default nothing is checked.
+        Called in the driver, before any receiver of a run is started, where receivers run beside it and `Receive` has
+        an object and no class. It is called again for a few seconds, because a receiver of the driver before may be
+        ending. Then the run ends with what it raises, before its first batch. An OSError becomes CannotListen.
+        `stopping` and `store` are not there yet. By default nothing is checked.
         """
 
     def on_stop(self) -> None:

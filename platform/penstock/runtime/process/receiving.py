@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,13 +13,12 @@ import structlog
 
 from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
-from penstock.errors import PenstockError
+from penstock.errors import CannotListen, ConfigError, PenstockError
 from penstock.graph.graph import JobGraph
 from penstock.graph.listeners import ReceiverInfo
 from penstock.graph.policies import MaxRate
 from penstock.rates.limits import Limits
 from penstock.receivers.local_process import LocalProcess
-from penstock.receivers.receiver import Receiver
 from penstock.receivers.supervisor import Event, ReceiverState, ReceiverSupervisor
 from penstock.runtime.driver.admission import rates_of
 from penstock.runtime.process.batch_events import tell_listeners
@@ -31,6 +31,8 @@ __all__ = ["MOST_WAITING", "Receivers", "receiver_rate", "sweeping"]
 
 log = structlog.get_logger()
 
+_ENDING, _LOOK = 5.0, 0.1
+"""Seconds for what is in the way of a receiver to go, and between two looks."""
 MOST_WAITING = 2**30
 """Bytes of blocks of one receiver that no batch has read, above which its senders are held up."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,23 +123,48 @@ class Receivers(Listener):
 
     def _start(self) -> None:
         if self.tasks is None:
+            self._refuse_shared_addresses()
             for name, reader in self._receiving().items():
-                self._check(name, reader.receiving.receiver)
+                self._check(name, reader)
         for name, reader in self._receiving().items():
             for index in range(reader.receiving.receivers):
                 self._running.append(self._started(name, reader, index))
         if not self._running:
             self._is_on = False
 
-    def _check(self, source: str, receiver: Receiver | type[Receiver]) -> None:
-        """Raise what a receiver says is in its way here; a class has no object yet that could say so."""
+    def _refuse_shared_addresses(self) -> None:
+        """Raise ConfigError where two sources listen on one address, of which the second could never have it."""
+        listening: dict[str, str] = {}
+        for name, reader in self._receiving().items():
+            address = reader.receiving.receiver.listens
+            if address is not None and (other := listening.setdefault(address, name)) != name:
+                raise ConfigError(f"sources {other!r} and {name!r} both listen on {address}; give one another port")
+
+    def _check(self, source: str, reader: ReceivingReader) -> None:
+        """Raise what is in the way of a receiver here for longer than one of the driver before needs to end."""
+        receiver = reader.receiving.receiver
         if isinstance(receiver, type):
-            return
-        try:
-            receiver.on_check()
-        except PenstockError as why:
-            why.where = why.where or f"source {source!r}"
-            raise
+            return  # there is no object that could say so
+        until: float | None = None
+        while True:
+            try:
+                receiver.on_check()
+            except (PenstockError, OSError) as why:
+                if until is None:
+                    # A driver that hangs has receivers that live. With its epoch sealed, one ends at its next rows.
+                    self._seal(source, reader)
+                    until = time.monotonic() + _ENDING
+                elif time.monotonic() > until:
+                    raise _named(why, source) from why
+                time.sleep(_LOOK)
+            else:
+                return
+
+    def _seal(self, source: str, reader: ReceivingReader) -> None:
+        for index in range(reader.receiving.receivers):
+            blocks = reader.log(str(index))
+            assert blocks is not None  # the driver owns the log, which is in the same store
+            blocks.end_epochs(reader.known(index, self._position(source)))
 
     def _started(self, name: str, reader: ReceivingReader, index: int) -> _Running:
         blocks = reader.log(str(index))
@@ -202,6 +229,15 @@ class Receivers(Listener):
             error=state.error,
         )
         tell_listeners(self.graph.listeners, event.value, info, source=source)
+
+
+def _named(why: PenstockError | OSError, source: str) -> PenstockError:
+    """Return an error of a check with the source that it is of."""
+    where = f"source {source!r}"
+    if isinstance(why, OSError) and not isinstance(why, PenstockError):
+        return CannotListen(f"a receiver cannot start: {why}", where=where)
+    why.where = why.where or where
+    return why
 
 
 def receiver_rate(rate: float | None, own: MaxRate, *, of_source: int, of_all: int) -> float | None:

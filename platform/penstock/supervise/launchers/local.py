@@ -27,7 +27,6 @@ from penstock.config.values import is_local
 from penstock.errors import (
     BlockDamaged,
     BlocksGone,
-    CannotListen,
     CannotRestore,
     CheckpointCorrupt,
     CheckpointMoved,
@@ -72,12 +71,9 @@ __all__ = ["LocalLauncher", "end_of", "events_of", "log_files", "read_exit", "su
 
 _STORAGE = tuple(
     error.code
-    for error in (
-        *(StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy),
-        CannotListen,
-    )
+    for error in (StorageFull, StorageUnavailable, CommitUnknown, SourceUnavailable, SinkUnavailable, SinkBusy)
 )
-"""Errors of a server that is away, or of a port that is taken: they pause a stream and spend none of its failures."""
+"""Errors of a server that is away: they pause a stream and spend none of its failures."""
 _OF_CHECKPOINT = (
     *(CheckpointCorrupt, StateMissing, LogGap, CheckpointPartial, FormerCheckpoint, FormatTooNew),
     *(MetadataMissing, MetadataDamaged, CheckpointMoved, MoveUnfinished, BlocksGone, BlockDamaged),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from received_blocks import Pushed
 
 from penstock import Job, ReceiverInfo
 from penstock.checkpoint.log.listener import Listener
-from penstock.errors import CannotListen, ReceiversTakeAllCores
+from penstock.errors import CannotListen, ConfigError, EpochSealed, ReceiversTakeAllCores
 from penstock.graph.policies import MaxRate
 from penstock.rates.limits import Limits
 from penstock.receivers import Receiver
@@ -123,36 +124,71 @@ def test_a_run_that_was_not_entered_receives_nothing(tmp_path: Path) -> None:
 
 
 class Barred(Counting):
-    """A receiver that cannot start here."""
+    """A receiver that cannot start here, so many times."""
+
+    def __init__(self, times: float, *, error: Exception | None = None) -> None:
+        super().__init__(5)
+        self.times, self.error = times, error or CannotListen("no receiver can listen here")
 
     def on_check(self) -> None:
         """Say so."""
-        raise CannotListen("no receiver can listen here")
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
 
 
 @pytest.mark.fault("F47")
-def test_what_is_in_the_way_of_a_receiver_ends_the_run_before_any_is_started(tmp_path: Path) -> None:
-    """Only beside the driver: it knows nothing of the ports of an executor, and nothing is checked where none starts."""
-    running, pushed = receivers(tmp_path, Barred(5), Notes())
+@pytest.mark.parametrize(
+    "error", [None, OSError(98, "it is taken")], ids=["an error of ours", "what a receiver of one's own raises"]
+)
+def test_what_is_in_the_way_of_a_receiver_ends_the_run_before_any_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """Nothing is checked where none starts. Before it gives up it seals the epochs of a driver that hangs."""
+    monkeypatch.setattr(receiving, "_ENDING", 0.3)
+    running, pushed = receivers(tmp_path, Barred(inf, error=error), Notes())
+    old = pushed.started(0)
     running.serve()
     with running:
-        with pytest.raises(CannotListen, match=r"no receiver can listen here \(source 's'\)"):
+        with pytest.raises(CannotListen, match=r"no receiver can listen here|it is taken") as refused:
             running.serve()
+        assert refused.value.where == "source 's'"
         assert running.pids() == []
-        assert pushed.log(0).listed() == []
-    on_cluster, _ = receivers(tmp_path / "cluster", Barred(5), Notes())
-    on_cluster.tasks = SimpleNamespace(refuse=lambda _: None, launch=None)  # type: ignore[assignment]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            receiving,
-            "ReceiverSupervisor",
-            lambda *_, **__: SimpleNamespace(
-                start=str, ask_to_stop=str, wait=str, pid=None, state=SimpleNamespace(to_json=dict)
-            ),
-        )
-        with on_cluster:
-            on_cluster.serve()
-            assert on_cluster.pids() == [None]
+    pushed.writers, pushed.receivers = [old], 1
+    with pytest.raises(EpochSealed):
+        pushed.add(4)
+
+
+@pytest.mark.slow
+def test_what_goes_away_soon_is_in_nobodys_way(tmp_path: Path) -> None:
+    """A receiver of a driver that died may have its port for a moment."""
+    running, pushed = receivers(tmp_path, Barred(4), Notes())
+    with running:
+        running.serve()
+        until(lambda: rows(pushed) == 5)
+
+
+def test_executors_are_not_asked_what_is_in_the_way_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver knows nothing of their ports."""
+    state = SimpleNamespace(to_json=dict)
+    started = SimpleNamespace(start=str, ask_to_stop=str, wait=str, pid=None, state=state)
+    monkeypatch.setattr(receiving, "ReceiverSupervisor", lambda *_, **__: started)
+    running, _ = receivers(tmp_path, Barred(inf), Notes())
+    running.tasks = SimpleNamespace(refuse=lambda _: None, launch=None)  # type: ignore[assignment]
+    with running:
+        running.serve()
+        assert running.pids() == [None]
+
+
+def test_two_sources_cannot_have_one_address(tmp_path: Path) -> None:
+    """The second would be started again for ever, and batches would lack its rows."""
+    running, _ = receivers(tmp_path / "s", Counting(5), Notes())
+    other, _ = receivers(tmp_path / "t", Counting(5), Notes())
+    running.readers = {"s": running.readers["s"], "t": other.readers["s"]}
+    for reader in running._receiving().values():
+        reader.receiving.receiver.listens = "127.0.0.1:8080"
+    with running, pytest.raises(ConfigError, match=r"sources 's' and 't' both listen on 127.0.0.1:8080"):
+        running.serve()
 
 
 def test_a_run_that_would_take_all_cores_is_refused_before_it_receives(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ BATCH = {"event": "batch.committed", "batch": 1}
         ([failed(SourceUnavailable.code)], 75, Exit(code=75, error=f"{SourceUnavailable.code} it broke", storage=True)),
         ([failed(SinkUnavailable.code)], 75, Exit(code=75, error=f"{SinkUnavailable.code} it broke", storage=True)),
         ([failed(SinkBusy.code)], 75, Exit(code=75, error=f"{SinkBusy.code} it broke", storage=True)),
-        ([failed(CannotListen.code)], 75, Exit(code=75, error=f"{CannotListen.code} it broke", storage=True)),
+        ([failed(CannotListen.code)], 75, Exit(code=75, error=f"{CannotListen.code} it broke")),
         ([failed(CommitUnknown.code)], 75, Exit(code=75, error=f"{CommitUnknown.code} it broke", storage=True)),
         ([failed(GateStopped.code, exit_code=78)], 78, Exit(code=78, error=f"{GateStopped.code} it broke", judged=True)),
         ([failed("PEN-CKP-015", exit_code=78)], 78, Exit(code=78, error="PEN-CKP-015 it broke", unfit=True)),
