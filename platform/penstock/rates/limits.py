@@ -72,7 +72,7 @@ class SourceLimits(Record):
         return type(other) is type(self) and self._set() == other._set()
 
     def __hash__(self) -> int:
-        return hash(tuple((name, str(value)) for name, value in self._set().items()))
+        return hash(frozenset(name for name in self._set() if name != _SOURCES))
 
 
 class Limits(SourceLimits):
@@ -91,19 +91,31 @@ class Limits(SourceLimits):
     def recorded(cls, limits: Mapping[str, Any]) -> Self:
         """Return the hard limits among those that the Offsets of a batch have, beside a rate and what it bound."""
         values = {name: limits[name] for name in cls.model_fields if name in limits}
-        if _SOURCES in values:
-            values[_SOURCES] = {source: SourceLimits(**own) for source, own in values[_SOURCES].items()}
+        if (sources := values.pop(_SOURCES, None)) and isinstance(sources, Mapping):
+            known = SourceLimits.model_fields
+            own = {s: SourceLimits(**{n: v for n, v in of.items() if n in known}) for s, of in sources.items()}
+            values[_SOURCES] = own
         return cls(**values)
 
     def over(self, others: Self) -> Self:
-        """Return these limits, and those of `others` for what was not set here: of each source, and of single ones."""
+        """Return these limits, and those of `others` for what was not set here.
+
+        What is set here for each source holds for each: it goes before what `others` have set for a single one.
+        """
+        each = frozenset(self._set())
+        own = {source: limits.without(each) for source, limits in others.sources.items()}
+        return self.joined(others.model_copy(update={_SOURCES: own}) if own else others)
+
+    def joined(self, others: Self) -> Self:
+        """Return these limits, and those of `others` for what was not set here, of each source and of single ones."""
         values = {**others._set(), **self._set()}
         if _SOURCES in values:
             none = SourceLimits()
             names = {**others.sources, **self.sources}
-            values[_SOURCES] = {
-                name: self.sources.get(name, none).over(others.sources.get(name, none)) for name in names
-            }
+            own = {name: self.sources.get(name, none).over(others.sources.get(name, none)) for name in names}
+            values[_SOURCES] = {name: limits for name, limits in own.items() if limits.set_limits()}
+            if not values[_SOURCES]:
+                del values[_SOURCES]
         return type(self)(**values)
 
     def without(self, names: frozenset[str]) -> Self:

@@ -21,6 +21,7 @@ __all__ = [
     "CommandResult",
     "Request",
     "Verb",
+    "changed_limits",
     "fold",
     "generation_of",
     "is_id",
@@ -217,8 +218,13 @@ def _limited(stream: Stream, command: Command) -> Limits | None:
     """Return the limits of a stream after a command, None where nothing is set."""
     if command.verb is Verb.LIMITS and not (command.limits.set_limits() or command.unlimits):
         return None
-    limits = command.limits.over((stream.limits or Limits()).without(command.unlimits))
+    limits = changed_limits(stream.limits, command)
     return limits if limits.set_limits() else None
+
+
+def changed_limits(limits: Limits | None, command: Command) -> Limits:
+    """Return the limits of a stream after a command that sets some."""
+    return command.limits.joined((limits or Limits()).without(command.unlimits))
 
 
 def _started(stream: Stream, command: Command, now: int) -> Stream | None:

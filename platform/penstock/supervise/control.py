@@ -25,10 +25,12 @@ from penstock.errors import (
     StreamFailed,
     SupervisorAbsent,
 )
+from penstock.graph.names import is_name
+from penstock.rates.limits import Limits
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.minimum_rates import refuse_limits
 from penstock.runtime.process.project import Project
-from penstock.supervise.commands import Command, CommandResult, Verb, fold, generation_of
+from penstock.supervise.commands import Command, CommandResult, Verb, changed_limits, fold, generation_of
 from penstock.supervise.records import LeaseRecords, StreamRecords, supervised_jobs
 from penstock.supervise.stream import Phase, Stream, begins_from, why_rolled_back
 from penstock.supervise.supervisor import PATIENCE
@@ -95,9 +97,10 @@ class StreamControl:
         over = command.generation is not None and not newest.is_of(command.generation)
         if command.verb in (Verb.START, Verb.RESTART) and not over and generation_of(newest, command.id) is None:
             self._refuse_unkept(command)
-        if command.verb is Verb.LIMITS and not over:
-            self._refuse_unknown_sources(command)
-            refuse_limits(command.limits, self._beating().get("minimum_rates"))
+        if command.verb is Verb.LIMITS and not over and generation_of(newest, command.id) is None:
+            self._refuse_unknown_sources(command.limits)
+            limits = changed_limits(newest.limits, command)
+            refuse_limits(command.limits, limits, self._beating().get("minimum_rates"))
         stream, outcome = self.records.update(lambda newest: fold(newest, command, now))
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)
@@ -173,16 +176,18 @@ class StreamControl:
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
 
-    def _refuse_unknown_sources(self, command: Command) -> None:
-        """Raise ConfigError for limits of a source that the newest driver of the job did not have."""
+    def _refuse_unknown_sources(self, limits: Limits) -> None:
+        """Raise ConfigError for limits of a source that the newest driver of the job did not have.
+
+        They are only refused to be set: those of a source that is gone can be taken back.
+        """
         record = StatusRecords(self.store, self.job).newest()
-        known = record.body.get("left") if record is not None else None
-        if not isinstance(known, Mapping) or not known:
-            return
-        named = {*command.limits.sources, *(name.partition(".")[0] for name in command.unlimits if "." in name)}
-        for source in sorted(named - known.keys()):
-            what = f"the job has no source {source!r} to limit; {closest(source, [*known])}"
-            raise ConfigError(what, where=f"the limits of {self.job}")
+        left = record.body.get("left") if record is not None else None
+        known = [str(name) for name in left] if isinstance(left, Mapping) else []
+        for source in sorted(limits.sources):
+            if not is_name(source) or (known and source not in known):
+                what = f"the job has no source {source!r} to limit; {closest(source, known)}"
+                raise ConfigError(what, where=f"the limits of {self.job}")
 
     def _beating(self) -> Mapping[str, Any]:
         """Return the record of a driver that gave a sign of life not long ago, by the wall clocks of both machines.

@@ -247,6 +247,11 @@ class JobView:
         """Return the hard limits in force: those that were set, over those of the configuration."""
         return (self.stream.limits or Limits()).over(self.reading.limits)
 
+    @property
+    def limited_sources(self) -> tuple[str, ...]:
+        """Return the sources that may have limits of their own, and those that are gone and have some still."""
+        return tuple(dict.fromkeys([*(source.name for source in self.sources), *self.limits.sources]))
+
     def limits_of(self, source: str | None) -> SourceLimits:
         """Return the limits in force that are of one source alone; for None those of each."""
         return self.limits if source is None else self.limits.sources.get(source, SourceLimits())

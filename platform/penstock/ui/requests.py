@@ -44,8 +44,8 @@ class HeldFacts:
 class Ask:
     """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
 
-    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again, or which
-    can have limits of their own. `source` is the one that limits are for, None for each.
+    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again. `source`
+    is the one that limits are for, None for each.
     """
 
     request: Request
@@ -103,12 +103,13 @@ def ask_of(
     if request not in _DECIDES:
         field, words = _FIELDS.get(request, (None, []))
         line = shlex.join(["penstock", request.value, view.job]) + "".join(f" {word}" for word in words)
-        sources = [end.name for end in view.sources] if request in (Request.REQUEUE, Request.LIMITS) else []
+        if source and not (request is Request.LIMITS and source in view.limited_sources):
+            return None
+        sources = [end.name for end in view.sources] if request is Request.REQUEUE else []
         facts: dict[str, Any] = {"dag": DAGS[request], "says": _SAYS[request], "command": line, "field": field}
-        one = source if request is Request.LIMITS and source in sources else None
-        if one is not None:
-            facts |= {"says": _OF_SOURCE, "command": line.replace(" --pause", f" --source {one}")}
-        return Ask(request=request, sources=sources, source=one, **facts)
+        if source:
+            facts |= {"says": _OF_SOURCE, "command": line.replace(" --pause", f" --source {source}")}
+        return Ask(request=request, sources=sources, source=source or None, **facts)
     held = [number for number in view.reading.status.held if str(number) == batch]
     if not held:
         return None
@@ -122,6 +123,8 @@ def why_not(view: JobView, name: str, batch: str) -> str:
     request = next((candidate for candidate in Request if candidate.value == name), None)
     if request is None:
         return "There is no such request."
+    if request is Request.LIMITS:
+        return "The job has no such source."
     if request in _DECIDES:
         number = (
             f"Batch {int(batch):,}" if batch.isascii() and batch.isdecimal() and len(batch) < _LONG else "That batch"

@@ -36,18 +36,29 @@ def test_the_upper_limits_go_first_one_by_one(first, second, third):
 
 
 @given(first=WITH_SOURCES, second=WITH_SOURCES, third=WITH_SOURCES)
-def test_limits_of_single_sources_lie_over_one_another_likewise(first, second, third):
+def test_limits_of_single_sources_are_joined_likewise(first, second, third):
     """Source by source and limit by limit; what is set for one holds in place of what is set for each."""
     a, b, c = made(first), made(second), made(third)
-    joined = a.over(b)
-    both = {**second.get("sources", {}), **first.get("sources", {})}
-    assert joined.over(c) == a.over(b.over(c))
+    joined = a.joined(b)
+    assert joined.joined(c) == a.joined(b.joined(c))
     for source in "abc":
         own = {**second.get("sources", {}).get(source, {}), **first.get("sources", {}).get(source, {})}
         each = {**second, **first}
         wanted = {name: own[name] if name in own else each.get(name) for name in OF_ONE}
         assert {name: getattr(joined.of(source), name) for name in OF_ONE} == wanted
-    assert set(joined.sources) == set(both)
+    assert set(joined.sources) == {*second.get("sources", {}), *first.get("sources", {})}
+
+
+@given(first=WITH_SOURCES, second=WITH_SOURCES, third=WITH_SOURCES)
+def test_what_an_operator_sets_for_each_source_holds_for_each(first, second, third):
+    """Also for those of which the configuration below says something else; the nearest word of one layer wins."""
+    a, b, c = made(first), made(second), made(third)
+    assert a.over(b).over(c) == a.over(b.over(c))
+    for source in "abc":
+        above, below = a.of(source), b.of(source)
+        said = {*first, *first.get("sources", {}).get(source, {})}
+        wanted = {name: getattr(above if name in said else below, name) for name in OF_ONE}
+        assert {name: getattr(a.over(b).of(source), name) for name in OF_ONE} == wanted
 
 
 @given(values=WITH_SOURCES)
@@ -58,6 +69,15 @@ def test_a_record_has_what_was_set_and_nothing_else(values):
     assert Limits.model_validate_json(limits.model_dump_json()) == limits
     assert hash(made(values)) == hash(limits)
     assert Limits.recorded({**values, "rate": 5.5, "bound": {"a": "rows"}}) == limits
+
+
+@pytest.mark.fault("F77")
+def test_what_a_newer_driver_records_is_passed_over():
+    """One that knows more limits, or says otherwise of which sources."""
+    assert Limits.recorded({"rows": 5, "sources": {"a": {"rows": 1, "later": 2}}}) == made(
+        {"rows": 5, "sources": {"a": {"rows": 1}}}
+    )
+    assert Limits.recorded({"rows": 5, "sources": 7}) == Limits(rows=5)
 
 
 @given(values=LIMITS)

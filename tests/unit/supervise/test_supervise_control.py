@@ -256,22 +256,23 @@ def test_limits_of_one_source_are_in_the_record(control):
     assert control.newest().limits == Limits(rows=5)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [{"limits": Limits(sources={"order": SourceLimits(rows=5)})}, {"unlimits": frozenset({"rows", "order.rows"})}],
-    ids=["set", "taken back"],
-)
-def test_limits_of_a_source_that_the_job_has_not_are_refused(control, asked):
-    """As its newest driver says, whether it still runs or not; before one ran nobody knows."""
+def test_limits_of_a_source_that_the_job_has_not_are_refused(control):
+    """As its newest driver says, whether it still runs or not; before one ran nobody knows. They can be taken back."""
+    asked = {"limits": Limits(sources={"order": SourceLimits(rows=5)})}
     begin(control)
     control.ask(command(Verb.LIMITS, "early", **asked))
     before = control.newest()
+    with pytest.raises(ConfigError, match="no source 'Order' to limit"):
+        control.ask(command(Verb.LIMITS, "bad", limits=Limits(sources={"Order": SourceLimits(rows=5)})))
     StatusRecords(control.store, control.job).put(
         {"writer": "w", "state": "stopped", "left": {"orders": 5, "clicks": None}}
     )
     with pytest.raises(ConfigError, match="no source 'order' to limit; did you mean 'orders'"):
         control.ask(command(Verb.LIMITS, "b", **asked))
     assert control.newest() == before
+    assert control.ask(command(Verb.LIMITS, "early", **asked)).outcome is CommandResult.ALREADY
+    control.ask(command(Verb.LIMITS, "c", unlimits=frozenset({"order.rows"})))
+    assert control.newest().limits is None
 
 
 # --- waiting --------------------------------------------------------------------------------------

@@ -143,11 +143,12 @@ def test_each_source_may_have_limits_of_its_own(site):
     """The page says them, and leads to a form that has them; one that the job has not is none."""
     one = SourceProgress(position={}, partitions={}, ended=False)
     site.batches(1, sources={"orders": one, "clicks": one})
-    site.stream(limits=Limits(rows=50, sources={"orders": SourceLimits(rows=7, max_rate=None)}))
+    own = {"orders": SourceLimits(rows=7, max_rate=None), "gone": SourceLimits(rows=8)}
+    site.stream(limits=Limits(rows=50, sources=own))
     assert "Of orders: at most 7 rows a batch, no limit of rows a second." in site.text("/jobs/orders")
-    assert "Somebody has set: rows a batch, those of orders." in site.text("/jobs/orders")
+    assert "Somebody has set: rows a batch, those of orders, those of gone." in site.text("/jobs/orders")
     links = re.findall(r'ask/limits\?source=(\w+)"', site.get("/jobs/orders").text)
-    assert links == ["orders", "clicks"]
+    assert links == ["orders", "clicks", "gone"], "also where they can only be taken back"
     page = site.get("/jobs/orders/ask/limits?source=orders", mounted="/penstock").text
     assert "Limits source orders of orders" in words_of(page)
     assert '<input name="source" type="hidden" value="orders">' in page
@@ -155,7 +156,9 @@ def test_each_source_may_have_limits_of_its_own(site):
     assert 'name="paused"' not in page
     assert "penstock limits orders --rows N" in site.text("/jobs/orders/ask/limits?source=orders")
     assert "--max-rate-per-partition N --source orders" in site.text("/jobs/orders/ask/limits?source=orders")
-    of_each = site.get("/jobs/orders/ask/limits?source=nope", mounted="/penstock").text
+    unknown = site.get("/jobs/orders/ask/limits?source=nope", mounted="/penstock")
+    assert (unknown.status_code, "The job has no such source." in words_of(unknown.text)) == (404, True)
+    of_each = site.get("/jobs/orders/ask/limits", mounted="/penstock").text
     assert 'name="source"' not in of_each
     assert re.search(r'name="rows"[^>]*value="50"', of_each)
 

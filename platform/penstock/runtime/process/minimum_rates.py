@@ -38,9 +38,9 @@ class Minimum:
     where: str
 
     @property
-    def shares(self) -> int:
-        """Return how many sources share it."""
-        return len(self.live) if self.key == "min_rate" else 1
+    def is_shared(self) -> bool:
+        """Return whether it is of all its sources together, and not of each partition."""
+        return self.key == "min_rate"
 
     def is_above(self, rows: Fraction) -> bool:
         """Return whether the limits of its sources together give less."""
@@ -48,7 +48,8 @@ class Minimum:
 
     def error(self, name: str, rows: float, where: str) -> ConfigError:
         """Return the error of a limit that is below it."""
-        of_all = "" if self.shares == 1 else f" of {self.shares} sources together"
+        count = len(self.live)
+        of_all = f" of {count} sources together" if self.is_shared and count > 1 else ""
         return ConfigError(
             f"{name} is {rows:g} rows a second, too low for a {self.key} of {self.rows:g}{of_all} ({self.where}); "
             "raise the first or lower the second",
@@ -93,20 +94,27 @@ def refuse_caps(graph: JobGraph, settings: Settings) -> None:
                 raise minimum.error("max_rate_per_partition", *cap)
 
 
-def refuse_limits(limits: Limits, minimums: object) -> None:
-    """Raise ConfigError for limits below a minimum of the driver that runs, as its status record has them."""
+def refuse_limits(given: Limits, limits: Limits, minimums: object) -> None:
+    """Raise ConfigError where limits contradict a minimum of the driver that runs, as its status record has them.
+
+    Args:
+        given: What somebody sets. Only a limit that is in it is refused.
+        limits: All that somebody has set, that included. Of a source without any, nobody knows here what it may have.
+        minimums: What the record says.
+    """
+    touched = {*given.set_limits(), *(name for own in given.sources.values() for name in own.set_limits())}
     for name, said in (minimums if isinstance(minimums, Mapping) else {}).items():
-        if name not in SourceLimits.model_fields or (minimum := _told(said)) is None:
+        if name not in touched or name not in SourceLimits.model_fields or (minimum := _told(said)) is None:
             continue
-        given = getattr(limits, name)
-        if given is not None and minimum.is_above(exact(given) * minimum.shares):
-            raise minimum.error(name, given, minimum.where)
-        for source, own in limits.sources.items():
-            given = getattr(own, name)
-            # Of several that share a minimum, the others may make up for one.
-            alone = minimum.shares == 1 and source in minimum.live
-            if given is not None and alone and minimum.is_above(exact(given)):
-                raise minimum.error(f"{name} of {source}", given, minimum.where)
+        caps = [(getattr(limits.of(source), name), source) for source in minimum.live]
+        known = [(rows, source) for rows, source in caps if rows is not None]
+        together = sum((exact(rows) for rows, _ in known), Fraction())
+        if minimum.is_shared and (len(known) < len(caps) or not minimum.is_above(together)):
+            continue
+        for rows, source in sorted(known):
+            if minimum.is_shared or minimum.is_above(exact(rows)):
+                own = name in limits.sources.get(source, SourceLimits()).set_limits()
+                raise minimum.error(f"{name} of {source}" if own else name, rows, minimum.where)
 
 
 def in_record(minimums: Mapping[str, Minimum]) -> dict[str, dict[str, Any]]:

@@ -170,25 +170,37 @@ def test_a_source_without_a_limit_leaves_room_for_the_minimum(settings_of):
     choose_rates(graph_of(Live("x int"), Live("x int"), rows=50), settings_of("", "min_rate = 80"))
 
 
+def refuse(given: Limits, told: object, before: Limits | None = None) -> None:
+    """Compare what somebody sets, over what was set before, with the minimums of a driver."""
+    refuse_limits(given, given.joined(before or Limits()), told)
+
+
 def test_a_driver_notes_its_minimums_and_limits_are_compared_with_them(settings_of):
     """What `penstock limits` gives is for each of two sources, and the minimum is of both."""
     graph = graph_of(Live("x int"), Live("x int"))
     minimums = minimum_rates(graph, settings_of("", "min_rate = 80; min_rate_per_partition = 3"))
     told = json.loads(json.dumps(in_record(minimums)))
     with pytest.raises(ConfigError, match="too low for a min_rate of 80 of 2 sources together") as refused:
-        refuse_limits(Limits(max_rate=39), told)
+        refuse(Limits(max_rate=39), told)
     assert refused.value.where.endswith("penstock.toml:10")
     with pytest.raises(ConfigError, match="max_rate_per_partition is 2 rows a second"):
-        refuse_limits(Limits(max_rate_per_partition=2), told)
-    refuse_limits(Limits(max_rate=40, max_rate_per_partition=3, rows=1, paused=True), told)
-    refuse_limits(Limits(max_rate=None, max_rate_per_partition=None), told)
+        refuse(Limits(max_rate_per_partition=2), told)
+    refuse(Limits(max_rate=40, max_rate_per_partition=3, rows=1, paused=True), told)
+    refuse(Limits(max_rate=None, max_rate_per_partition=None), told)
     # The other source may have what this one leaves of a minimum of both, and no partition of it makes up for another.
-    refuse_limits(Limits(sources={"s0": SourceLimits(max_rate=1), "x": SourceLimits(max_rate_per_partition=1)}), told)
+    refuse(Limits(sources={"s0": SourceLimits(max_rate=1), "x": SourceLimits(max_rate_per_partition=1)}), told)
     with pytest.raises(ConfigError, match="max_rate_per_partition of s0 is 2 rows a second"):
-        refuse_limits(Limits(sources={"s0": SourceLimits(max_rate_per_partition=2)}), told)
+        refuse(Limits(sources={"s0": SourceLimits(max_rate_per_partition=2)}), told)
+    one = Limits(sources={"s0": SourceLimits(max_rate=1)})
+    refuse(one, told, Limits(max_rate=79))
+    with pytest.raises(ConfigError, match="max_rate of s0 is 1 rows a second, too low for a min_rate of 80 of 2"):
+        refuse(one, told, Limits(sources={"s1": SourceLimits(max_rate=78)}))
+    # What is there already is not blamed on a limit of another kind.
+    refuse(Limits(rows=5), told, Limits(max_rate=1))
+    refuse(Limits(max_rate=1), told, Limits(sources={"s0": SourceLimits(max_rate=79)}))
     told = in_record(minimum_rates(graph_of(Live("x int")), settings_of("", "min_rate = 80")))
     with pytest.raises(ConfigError, match="max_rate of s0 is 79 rows a second"):
-        refuse_limits(Limits(sources={"s0": SourceLimits(max_rate=79)}), told)
+        refuse(Limits(sources={"s0": SourceLimits(max_rate=79)}), told)
 
 
 @pytest.mark.fault("F77")
@@ -197,4 +209,4 @@ def test_a_driver_notes_its_minimums_and_limits_are_compared_with_them(settings_
 )
 def test_an_odd_record_refuses_no_limit(told):
     """That of a driver that notes no minimum, or what makes no sense."""
-    refuse_limits(Limits(max_rate=1), told)
+    refuse_limits(Limits(max_rate=1), Limits(max_rate=1), told)
