@@ -33,8 +33,6 @@ __all__ = ["connector_settings", "run_p13"]
 _COLUMNS = "k string, t timestamp, v double"
 _KEYS = 10_000
 _PARTITIONS = 2
-_MANY = 100_000
-"""Rows of a batch that two tasks read sooner than one."""
 _EACH_SECOND = 10_000
 """Rows of a second of event time."""
 _PATIENCE = 600.0
@@ -134,9 +132,7 @@ def _measure(spark: SparkSession, results: Report, work: Work, root: Path) -> No
 def _penstock(spark: SparkSession, work: Work, root: Path) -> list[float]:
     """Return what each batch took, from the end of the one before to its own, publishing and purging included."""
     job = Job("p13", partitions=2)
-    # As docs/kafka.md advises: the peer reads by a task for each partition, and of few rows one task is sooner done.
-    splits = _PARTITIONS if work.rows >= _MANY else 1
-    source = Kafka([work.topic], servers=work.servers, format=Json(_COLUMNS), splits=splits)
+    source = Kafka([work.topic], servers=work.servers, format=Json(_COLUMNS))
     rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(0))
     totals = rows.key_by("k").window("w", Tumbling(seconds(10)).drop_late())
     totals.aggregate(n=agg.count(), total=agg.sum("v")).write("out", Delta(root / "table"))

@@ -20,6 +20,7 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
+from penstock.runtime.spark import engine
 from penstock.sinks import MemorySink
 from penstock.sources import Json, Kafka
 from penstock.testing import Crashed, Harness
@@ -51,7 +52,7 @@ class Batch:
 def job_of(servers: str, topic: str) -> Job:
     """Return a job with windows, sessions and a join over one source."""
     job = Job("proof", partitions=2)
-    source = Kafka([topic], servers=servers, format=Json("n int, k string, at timestamp"), splits=2)
+    source = Kafka([topic], servers=servers, format=Json("n int, k string, at timestamp"))
     rows = job.source("rows", source, event_time="at", max_out_of_order=seconds(BOUND))
     for name, spec in {"windows": Tumbling(seconds(SIZE)), "sessions": Session(seconds(GAP))}.items():
         step = rows.key_by("k").window(name, spec.late_to(f"late_{name}"))
@@ -126,12 +127,15 @@ def micros(moment: datetime) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
-def test_each_record_is_late_or_in_each_result(kafka: Any, topic: str, tmp_path: Path, seed: int) -> None:
+def test_each_record_is_late_or_in_each_result(
+    kafka: Any, topic: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """2.1, 2.2, 2.3, 2.5, 2.10, 3, 7.6: through crashes and batches that limits cut, nothing but the log is believed.
 
     A partition has a pace of its own. Of each record the watermark of its batch follows from the offsets in the
     Commits, and says whether windows, sessions and the join take it. What they make of those is the definition.
     """
+    monkeypatch.setattr(engine, "_FEW", 20)  # so that batches of one task and of several take turns
     kafka.create(topic, PARTITIONS)
     rng, numbers = random.Random(seed), count()
     log: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}

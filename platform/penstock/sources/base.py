@@ -239,8 +239,15 @@ class SourceReader(Protocol):
 class SplitReader(SourceReader):
     """A reader whose rows the tasks fetch themselves: one plan serves all batches."""
 
-    splits: int = 1
-    """How many tasks read a span, fixed for the run."""
+    splits: int | None = 1
+    """How many tasks read a span. With None it is one where a batch has few rows, and one a core where it has many."""
+
+    def about_rows(self, span: Span) -> int:
+        """Return about how many rows a span has, by which the engine chooses where `splits` is None.
+
+        Called before the tasks, and says the same of a span each time. By default it is what `rows` says.
+        """
+        return self.rows(span) or 0
 
     @abstractmethod
     def task_reader(self) -> TaskReader:

@@ -85,7 +85,7 @@ class FrameBuilder:
 
     `calls` applies transforms; who builds the frame again for each batch hands in the same one.
     `tables` has the columns of each joined table, by the name of the step. With `in_arrow` tasks compute the simple
-    expressions of the job, otherwise Spark does.
+    expressions of the job, otherwise Spark does. `tasks` read each source that leaves their number to the engine.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class FrameBuilder:
         *,
         tables: Mapping[str, pa.Schema] | None = None,
         in_arrow: bool = False,
+        tasks: int = 1,
     ) -> None:
         self.plan = plan
         self.spark = spark
@@ -107,7 +108,7 @@ class FrameBuilder:
         self.tables = tables or {}
         self.in_arrow = in_arrow
         shared = [name for name, forks in Counter(f.source.name for f in plan.ingest).items() if forks > 1]
-        self.rows = SourceRows(spark, readers, shared)
+        self.rows = SourceRows(spark, readers, shared, tasks=tasks)
         self.ports: dict[str, pa.Schema] = {}
         self.counted: set[str] = set()
         self.unions: dict[int, dict[str, str]] = {}

@@ -39,13 +39,16 @@ class SourceRows:
     """Give the forks of sources their rows.
 
     A source that is `shared` has several forks: its rows go through a shuffle, of which Spark reads one output as often
-    as anybody wants it.
+    as anybody wants it. `tasks` is how many read a source that leaves their number to the engine.
     """
 
-    def __init__(self, spark: SparkSession, readers: Mapping[str, BatchReader], shared: Iterable[str]) -> None:
+    def __init__(
+        self, spark: SparkSession, readers: Mapping[str, BatchReader], shared: Iterable[str], *, tasks: int
+    ) -> None:
         self._spark = spark
         self._readers = readers
         self._shared = frozenset(shared)
+        self._tasks = tasks
         self._sent: dict[str, DataFrame] = {}
         self._frames: dict[str, BranchFrame] = {}
 
@@ -72,7 +75,7 @@ class SourceRows:
                 return self._spark.range(0, 1, 1, 1), no_rows
             # Each fork reads the frame again: what is sent once is sent by splits, and a frame has none.
             return reader.frame, frame_task(node.max_future, schema)
-        splits = reader.splits
+        splits = self._tasks if reader.splits is None else reader.splits
         parts = self._spark.range(0, splits, 1, splits)
         read = read_task(node.name, reader.task_reader(), splits, node.max_future, schema)
         if node.name not in self._shared:

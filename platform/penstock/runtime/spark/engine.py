@@ -53,6 +53,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkEngine"]
 
+_FEW = 100_000
+"""Rows of a source that one task reads as fast as several: it takes 0.2 s for them, and each task more a few ms."""
+_MOST_TASKS = 16
+"""Beyond that, a batch of few more rows than `_FEW` would have tasks that are over before they have begun."""
+
 
 class SparkEngine:
     """Read, compute and publish with a Spark session. `folder` is the job's checkpoint."""
@@ -80,7 +85,7 @@ class SparkEngine:
         self._calls = TransformCalls()
         self._turns = ExpressionTurns(able=spark.conf.get("spark.sql.ansi.enabled") == "true")
         self.built: BuiltJob = self._built({})
-        self._built_for = {self._turns.in_tasks: self.built}
+        self._built_for = {(self._turns.in_tasks, 1): self.built}
         self.described = described(graph, suites, self._tables.columns)
         self._initial: list[DataFrame] = []
         self._sinks = {
@@ -221,23 +226,41 @@ class SparkEngine:
     def _frame_of(self, facts: BatchContext) -> DataFrame:
         """Return the frame that a batch runs: the same for all batches in which tasks compute, or Spark (FACTS 5).
 
-        It is another one for each batch where Spark reads a source, or a transform wants to see each batch.
+        Batches of many rows have another one, with more tasks. It is another one for each batch where Spark reads a
+        source, or a transform wants to see each batch.
         """
-        in_tasks = self._turns.in_tasks
         if self._plans_each:
             self._calls.facts = facts
             self.built = self._built(facts.spans)
         else:
-            if in_tasks not in self._built_for:
-                self._built_for[in_tasks] = self._built(facts.spans)
-            self.built = self._built_for[in_tasks]
+            key = self._turns.in_tasks, self._tasks(facts.spans)
+            if key not in self._built_for:
+                self._built_for[key] = self._built(facts.spans)
+            self.built = self._built_for[key]
         return self.built.frame
+
+    def _tasks(self, spans: Mapping[str, Span | None]) -> int:
+        """Return how many tasks read each source that leaves it to us (decision 243)."""
+        counts = [
+            reader.about_rows(span)
+            for name, reader in self.readers.items()
+            if isinstance(reader, SplitReader) and reader.splits is None and (span := spans.get(name)) is not None
+        ]
+        few = max(counts, default=0) <= _FEW
+        return 1 if few else min(_MOST_TASKS, self.spark.sparkContext.defaultParallelism)
 
     def _built(self, spans: Mapping[str, Span | None]) -> BuiltJob:
         readers = self._readers_of(spans)
         tables = self._tables.schemas
         return FrameBuilder(
-            self.plan, self.spark, readers, self._suites, self._calls, tables=tables, in_arrow=self._turns.in_tasks
+            self.plan,
+            self.spark,
+            readers,
+            self._suites,
+            self._calls,
+            tables=tables,
+            in_arrow=self._turns.in_tasks,
+            tasks=self._tasks(spans),
         ).build()
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:

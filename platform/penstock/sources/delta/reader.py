@@ -62,7 +62,7 @@ class DeltaReader(SplitReader):
         at_most: AtMost,
         on_gap: OnGap,
         on_rewrite: OnRewrite,
-        splits: int,
+        splits: int | None,
         derived: bool,
     ) -> None:
         self.log, self.table, self.task = log, table, task
