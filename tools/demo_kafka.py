@@ -122,7 +122,8 @@ def _run(screen: Screen, stream: DemoStream, broker: KafkaServer, records: Seque
 
         _follow(screen, events, waits_now)
         took = replay.seconds(burst, over)
-        screen.say(f"the burst: {over - burst:,} records in {took:.1f} s, and {SPEED:,.0f} a second around it")
+        times = (over - burst) / took / SPEED
+        screen.say(f"the burst: {over - burst:,} records in {took:.1f} s, {times:.1f} times {SPEED:,.0f} a second")
         _lose_broker(screen, stream, broker, replay)
         screen.head("5. The broker is back; what was written meanwhile is read, then penstock drain")
         _follow(screen, events, lambda event: _committed(event) and rows_read(CHECKPOINT, SOURCE) >= len(records))
