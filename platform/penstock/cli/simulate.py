@@ -88,8 +88,8 @@ def simulate(
 ) -> None:
     """Simulate a rate estimator.
 
-    The plant is a made-up job; with the name of a job, its log says which rows batches read and what they cost. Options
-    for costs replace what the log says. The command starts no Spark and changes nothing.
+    The plant is a made-up job; with the name of a job, its log says which rows came and what batches cost. Options for
+    costs replace what the log says. The command starts no Spark and changes nothing.
 
     \b
     Examples:

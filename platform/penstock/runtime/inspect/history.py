@@ -59,10 +59,25 @@ def history_of(job: str, commits: Sequence[Commit]) -> History:
     fit = CostFit.of(samples, fade=1.0)
     noise = [log(ms / fit.expected_ms(n)) for n, ms in samples if fit.expected_ms(n) > 0]
     plant = Plant(
-        load=Load.of_counts([commit.time / 1_000_000 for commit in commits], rows),
+        load=Load.of_counts([commit.time / 1_000_000 for commit in commits], _arrived(commits, rows)),
         fixed_ms=fit.fixed_ms,
         row_ms=fit.row_ms,
         noise=pstdev(noise),
         shares=(1,),
     )
     return History(plant=plant, batches=len(commits), settled=fit.settled)
+
+
+def _arrived(commits: Sequence[Commit], rows: Sequence[int]) -> list[int]:
+    """Return how many rows came before each batch, since the one before it.
+
+    A batch that is held back reads less than what came. What waited as it was planned, and what the batches before it
+    read, is all that had come by then. Where no source is live nothing waited, and what a batch reads had come.
+    """
+    waited = [commit.load.get("waiting") for commit in commits]
+    counts, total, read = list[int](), 0, 0
+    for now, count in zip(waited, rows, strict=True):
+        come = max(total, read + (count if now is None else int(now)))
+        counts.append(come - total)
+        total, read = come, read + count
+    return counts

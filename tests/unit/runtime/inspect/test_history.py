@@ -37,6 +37,20 @@ def test_costs_and_arrivals_come_from_the_log() -> None:
     ]
 
 
+def test_rows_that_a_limit_held_back_have_arrived() -> None:
+    """A job that reads 100 of 300 rows a batch gets 300, and a pause, or less than what waits, takes none back."""
+    waiting, rows = (300, 500, 700, 700, 600, 500, 400), (100, 100, 100, 100, 100, 100, 100)
+    batches = [
+        batch(k, n, load={"waiting": float(w)}) for k, (w, n) in enumerate(zip(waiting, (*rows[:-1], 150), strict=True))
+    ]
+    load = history_of("orders", batches).plant.load
+    assert [round(load.arrived(2 * (k + 1))) for k in range(7)] == [300, 600, 900, 1_000, 1_000, 1_000, 1_000]
+    # Offsets of compacted records wait as well, and no row comes of them.
+    fewer = [batch(k, 10, load={"waiting": w}) for k, w in enumerate((500.0, 300.0, 100.0))]
+    load = history_of("orders", fewer).plant.load
+    assert [round(load.arrived(second)) for second in (2, 4, 6)] == [500, 500, 500]
+
+
 def test_noise_is_what_costs_do_not_explain() -> None:
     """One batch in two takes a tenth longer, the others a tenth less."""
     noisy = [
