@@ -67,7 +67,7 @@ CONTENT = {
 ENGINES = {
     "penstock.state": {"begin", "end"},
     "penstock.receivers": {"connect"},
-    "penstock.sources": {"open", "opened", "columns", "decode"},
+    "penstock.sources": {"open", "opened", "columns", "decode", "names"},
     "penstock.sinks": {"staging", "check", "ready", "create", "open", "place", "describe", "connect", "opened"}
     | {"task_form", "find_version", "truncated", "put_back", "begin", "end"},
 }

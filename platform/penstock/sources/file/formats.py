@@ -29,7 +29,7 @@ from penstock.graph.argument_types import refuse_other_types
 from penstock.sources.csv_records import csv_parts
 from penstock.sources.file.parts import ColumnRules, Part, Share, Unreadable, unreadable
 from penstock.sources.formats import Format
-from penstock.sources.formats.base import columns_of, shown
+from penstock.sources.formats.base import NamingFormat, columns_of, shown
 from penstock.sources.formats.csv import Csv, csv_columns
 from penstock.sources.json_texts import rows_by_cast
 from penstock.sources.records import cast_columns, in_micros
@@ -228,14 +228,14 @@ class Lines(FileFormat):
         return self.record.columns()
 
     def parts(self, file: IO[bytes], name: str, schema: pa.Schema, share: Share, rules: ColumnRules) -> Iterator[Part]:
-        """Yield the lines of the file, where it is the split's; what a format decodes has no columns to judge."""
+        """Yield the lines of the file, where it is the split's; rules judge each line that has names."""
         if not share.has_whole:
             return
         at = 0
         with unreadable(lambda: at):
             for first, lines in _lines(decompressed(file, name)):
                 at = first
-                yield from self._decoded(lines, first, schema)
+                yield from self._decoded(lines, first, schema, rules)
                 at = first + len(lines)
 
     def decoded(self, texts: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[str | None]]:
@@ -243,12 +243,18 @@ class Lines(FileFormat):
         made = self.record.decode([text.encode() for text in texts], schema)
         return made.rows, [None] * len(texts) if made.errors is None else made.errors.to_pylist()
 
-    def _decoded(self, lines: list[bytes], first: int, schema: pa.Schema) -> Iterator[Part]:
+    def _decoded(self, lines: list[bytes], first: int, schema: pa.Schema, rules: ColumnRules) -> Iterator[Part]:
         kept = [i for i, line in enumerate(lines) if line.strip() or not self.skips_empty]
         if not kept:
             return
         decoded = self.record.decode([lines[i] if len(lines[i]) <= _LONGEST else None for i in kept], schema)
         errors = [None] * len(kept) if decoded.errors is None else decoded.errors.to_pylist()
+        rows = decoded.rows
+        if isinstance(self.record, NamingFormat) and not rules.are_lenient:
+            judged = [_judged(self.record, lines[i], first + i, schema, rules) for i in kept]
+            errors = [error or problem for error, problem in zip(errors, judged, strict=True)]
+            if any(judged):  # nothing of a bad record is a row
+                rows = rows.take(pa.array(range(len(kept)), mask=np.array([p is not None for p in judged])))
         said, raw = list[str | None](), list[str | None]()
         for i, error in zip(kept, errors, strict=True):
             wrong = f"more than {_LONGEST >> 20} MiB" if len(lines[i]) > _LONGEST else error
@@ -257,13 +263,23 @@ class Lines(FileFormat):
             raw.append(text)
         numbers = np.array(kept, np.int64) + first
         if any(said):
-            yield Part(decoded.rows, numbers, pa.array(said, pa.string()), pa.array(raw, pa.string()))
+            yield Part(rows, numbers, pa.array(said, pa.string()), pa.array(raw, pa.string()))
         else:
-            yield Part(decoded.rows, numbers)
+            yield Part(rows, numbers)
 
     def bytes_a_row(self, file: IO[bytes], name: str, length: int) -> float:
         """Return it by the line ends in the first bytes."""
         return _by_line_ends(file, name, length)
+
+
+def _judged(form: NamingFormat, line: bytes, number: int, schema: pa.Schema, rules: ColumnRules) -> str | None:
+    """Return why a line is for quarantine by the names that it has; raises ColumnsChanged."""
+    if len(line) > _LONGEST or (names := form.names(line)) is None:
+        return None  # it is a bad record for another reason
+    try:
+        return rules.problem(names, schema)
+    except ColumnsChanged as why:
+        raise ColumnsChanged(f"line {number + 1:,}: {why.what}") from why
 
 
 def decompressed(file: IO[bytes], name: str) -> pa.NativeFile:

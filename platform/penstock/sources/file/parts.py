@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -75,29 +75,38 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRules:
-    """What becomes of a file whose columns are not those of the source."""
+    """What becomes of a file, or a line with names of its own, whose columns are not those of the source."""
 
     on_new: OnNewColumn
     on_missing: OnMissingColumn
+
+    @property
+    def are_lenient(self) -> bool:
+        """Whether any columns will do."""
+        return self.on_new is OnNewColumn.IGNORE and self.on_missing is OnMissingColumn.NULLS
 
     def judged(self, names: Sequence[str], schema: pa.Schema) -> list[str]:
         """Return the columns of the schema that a file has; raises ColumnsChanged, or Unreadable by policy."""
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
             raise Unreadable(f"column {twice!r} is there twice")
-        new = [name for name in names if name not in schema.names]
-        missing = [name for name in schema.names if name not in names]
-        if new and self.on_new is not OnNewColumn.IGNORE:
-            _refuse(f"column {new[0]!r} is new", fails=self.on_new is OnNewColumn.FAIL)
-        if missing and self.on_missing is not OnMissingColumn.NULLS:
-            _refuse(f"column {missing[0]!r} is missing", fails=self.on_missing is OnMissingColumn.FAIL)
+        if (problem := self.problem(names, schema)) is not None:
+            raise Unreadable(problem)
         return [name for name in schema.names if name in names]
 
-
-def _refuse(problem: str, *, fails: bool) -> None:
-    if fails:
-        raise ColumnsChanged(problem)
-    raise Unreadable(problem)
+    def problem(self, names: Collection[str], schema: pa.Schema) -> str | None:
+        """Return why columns of these names are for quarantine, None where they are not; raises ColumnsChanged."""
+        new = next((name for name in names if name not in schema.names), None)
+        missing = next((name for name in schema.names if name not in names), None)
+        problems = []
+        if new is not None and self.on_new is not OnNewColumn.IGNORE:
+            problems.append((f"column {new!r} is new", self.on_new is OnNewColumn.FAIL))
+        if missing is not None and self.on_missing is not OnMissingColumn.NULLS:
+            problems.append((f"column {missing!r} is missing", self.on_missing is OnMissingColumn.FAIL))
+        for what, fails in problems:
+            if fails:
+                raise ColumnsChanged(what)
+        return problems[0][0] if problems else None
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from penstock.sources.file.reader import AtMost, FilesReader, files
 from penstock.sources.file.systems import FileSystem, LocalFiles, file_system
 from penstock.sources.file.tasks import METADATA, FilesTaskReader
 from penstock.sources.formats import Csv, Format, Raw, Text
+from penstock.sources.formats.base import NamingFormat
 
 __all__ = ["Files"]
 
@@ -53,8 +54,10 @@ class Files(Source):
             is named in a warning, and counted.
         on_bad_record: Whether a record that cannot be decoded goes to quarantine or fails the batch.
         on_unreadable: Whether a file that cannot be split into records fails the batch, or is one bad record.
-        on_new_column: What a file means that has a column which the format does not name. Lines have no columns.
-        on_missing_column: What a file means that lacks a column of the format.
+        on_new_column: What a file means that has a column which the format does not name, by itself a failure. Of JSON
+            lines it is a line that is meant, and by itself what the format does not name is ignored.
+        on_missing_column: What a file means that lacks a column of the format, by itself a failure. Of JSON lines it is
+            a line, and by itself a member that is not there is null.
         with_columns: Columns of the file, which follow those of the format: `_path`, `_modified` (a timestamp), `_size`
             (bytes), `_row` (the number of the row in its file, from 1).
         splits: How many tasks read a batch. They divide its files by size, and Parquet files by their row groups.
@@ -74,8 +77,8 @@ class Files(Source):
     grace: Duration = hours(1)  # noqa: RUF009 - as above
     on_bad_record: BadRecord = BadRecord.QUARANTINE
     on_unreadable: OnUnreadable = OnUnreadable.FAIL
-    on_new_column: OnNewColumn = OnNewColumn.FAIL
-    on_missing_column: OnMissingColumn = OnMissingColumn.FAIL
+    on_new_column: OnNewColumn | None = None
+    on_missing_column: OnMissingColumn | None = None
     with_columns: Sequence[str] = ()
     splits: int = 1
 
@@ -88,6 +91,14 @@ class Files(Source):
                 raise ConfigError(f"with_columns has {column!r}; a file has {', '.join(METADATA)}")
         if self.splits < 1:
             raise ConfigError(f"splits is {self.splits}, and a batch needs a task")
+        form = self.file_format
+        if isinstance(form, Lines) and not isinstance(form.record, NamingFormat):
+            for name in ("on_new_column", "on_missing_column"):
+                if getattr(self, name) is not None:
+                    kind = type(form.record).__name__
+                    raise ConfigError(
+                        f"{name} is for Parquet, CSV with a header and JSON; lines of {kind} name no columns"
+                    )
         if (self.move_to is not None) is not (self.afterwards is Afterwards.MOVE):
             raise ConfigError("move_to= belongs to afterwards=Afterwards.MOVE, which needs it")
         if self.move_to is not None:
@@ -132,7 +143,7 @@ class Files(Source):
                 form,
                 columns,
                 tuple(self.with_columns),
-                ColumnRules(self.on_new_column, self.on_missing_column),
+                self._rules(form),
                 self.on_bad_record,
                 self.on_unreadable,
             ),
@@ -143,6 +154,13 @@ class Files(Source):
             splits=self.splits,
             derived=derived,
         )
+
+    def _rules(self, form: FileFormat) -> ColumnRules:
+        """Return the policies; lines are records, which elsewhere may have more members or fewer."""
+        is_lines = isinstance(form, Lines)
+        new = OnNewColumn.IGNORE if is_lines else OnNewColumn.FAIL
+        missing = OnMissingColumn.NULLS if is_lines else OnMissingColumn.FAIL
+        return ColumnRules(self.on_new_column or new, self.on_missing_column or missing)
 
     def describe(self) -> str:
         """Return one line for `penstock explain`."""

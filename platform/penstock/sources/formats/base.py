@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from penstock.errors import ConfigError
 from penstock.sources.base import PARTIAL
 from penstock.sources.records import arrow_schema
 
-__all__ = ["NO_VALUE", "Decoded", "Format", "columns_of", "cut", "placed", "shown", "texts_of"]
+__all__ = ["NO_VALUE", "Decoded", "Format", "NamingFormat", "columns_of", "cut", "placed", "shown", "texts_of"]
 
 NO_VALUE = "the record has no value"
 
@@ -51,6 +51,14 @@ class Format(Protocol):
 
     def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:
         """Return a row for each value, in the columns of `schema`, which `columns` has given. None is no value."""
+
+
+@runtime_checkable
+class NamingFormat(Format, Protocol):
+    """A format whose records name their columns, as objects of JSON do."""
+
+    def names(self, value: bytes) -> Collection[str] | None:
+        """Return the names of the columns that a record has; None for what is no record."""
 
 
 def columns_of(ddl: str) -> pa.Schema:

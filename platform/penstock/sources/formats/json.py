@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from penstock.errors import ConfigError
 from penstock.graph.argument_types import refuse_other_types
-from penstock.sources.formats.base import NO_VALUE, Decoded, Format, columns_of, cut, placed
+from penstock.sources.formats.base import NO_VALUE, Decoded, NamingFormat, columns_of, cut, placed
 from penstock.sources.records import cast_columns
 
 __all__ = ["Json"]
 
 
 @dataclass(frozen=True, slots=True)
-class Json(Format):
+class Json(NamingFormat):
     """A JSON object a record, with the columns of Spark DDL: `Json("id long, v double, at timestamp")`.
 
     Members that the DDL does not name are left out, and one that is not there is null. Of a member that is there twice
@@ -45,6 +45,13 @@ class Json(Format):
             raise ConfigError(f"{self.schema!r} has a name that JSON must escape: {why}") from why
         return schema
 
+    def names(self, value: bytes) -> Collection[str] | None:
+        """Return the members of an object, None for what is none."""
+        try:
+            return _MEMBERS.decode(value)
+        except _UNDECODABLE:
+            return None
+
     def decode(self, values: Sequence[bytes | None], schema: pa.Schema) -> Decoded:
         """Return the objects' members by column."""
         decoder, fields = _decoder(schema)
@@ -61,6 +68,7 @@ class Json(Format):
         return placed(fitted, misfits, errors)
 
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 
 

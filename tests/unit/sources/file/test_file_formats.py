@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_of_text_each_line_is_a_row() -> None:
 
 def test_json_lines_have_the_errors_of_json_records() -> None:
     """The format of a record is that of a line."""
-    parts = parts_of(Lines(Json("")), b'{"k": 1, "v": 0.5, "new": 3}\n{"k": "1"}\n{}\n[\n')
+    parts = parts_of(Lines(Json("")), b'{"k": 1, "v": 0.5, "new": 3}\n{"k": "1"}\n{}\n[\n', rules=LENIENT)
     rows = rows_of(parts)
     assert (rows[0], rows[2]) == ((1, 0.5), (None, None))
     assert rows[1][0].startswith("line 2: no JSON object of these columns: Expected `int | null`, got `str`")
@@ -232,6 +233,41 @@ def test_a_column_that_is_new_or_missing_by_policy(kind: str, names: tuple[str, 
     with pytest.raises(Unreadable, match=what):
         parts_of(form, data, rules=quarantine)
     assert rows_of(parts_of(form, data, rules=LENIENT)) == {0: (1, 1.0 if "v" in names else None)}
+
+
+@pytest.mark.fault("F42")
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b'{"k": 1, "v": 2.0, "w": 3}', "column 'w' is new"),
+        (b'{"v": 2.0}', "column 'k' is missing"),
+        (b"{}", "column 'k' is missing"),
+        (b'{"v": 2.0, "w": 1}', "column '[wk]' is"),
+    ],
+    ids=["new", "missing", "nothing", "both"],
+)
+def test_a_line_of_json_with_more_members_or_fewer_by_policy(line: bytes, what: str) -> None:
+    """The batch fails with the line, or the line is a bad record, or its member is left out or null."""
+    form = Lines(Json("k long, v double"))
+    data = b'{"k": 5, "v": 1.5}\n\n' + line + b'\n{"v": 0.5, "k": null}\nno object\n'
+    with pytest.raises(ColumnsChanged, match=f"line 3: {what}"):
+        parts_of(form, data)
+    quarantine = ColumnRules(OnNewColumn.QUARANTINE, OnMissingColumn.QUARANTINE)
+    (part,) = parts_of(form, data, rules=quarantine)
+    assert part.errors is not None
+    assert part.raw is not None
+    first, bad, null, other = part.errors.to_pylist()
+    assert (first, null) == (None, None), "what is null is there"
+    assert re.fullmatch(f"line 3: {what}.*", bad)
+    assert "no JSON object" in other
+    assert part.raw.to_pylist()[1] == line.decode()
+    assert part.rows.to_pydict() == {"k": [5, None, None, None], "v": [1.5, None, 0.5, None]}
+    (part,) = parts_of(form, data, rules=LENIENT)
+    assert part.rows["v"].to_pylist() == [1.5, None if line == b"{}" else 2.0, 0.5, None]
+    is_new = b"w" in line
+    fails = ColumnRules(OnNewColumn.FAIL, OnMissingColumn.QUARANTINE)
+    with pytest.raises(ColumnsChanged, match="column 'w' is new" if is_new else "column 'k' is missing"):
+        parts_of(form, data, rules=fails if is_new else ColumnRules(OnNewColumn.QUARANTINE, OnMissingColumn.FAIL))
 
 
 def test_a_column_that_is_there_twice() -> None:

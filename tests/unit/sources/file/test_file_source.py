@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 from penstock import minutes
 from penstock.config.settings import load_settings
 from penstock.errors import ColumnsForgotten, ConfigError, FolderUnreadable, SourceNotFound
-from penstock.graph.policies import Afterwards, OnNewColumn
+from penstock.graph.policies import Afterwards, OnMissingColumn, OnNewColumn
 from penstock.sources import Csv, Files, Json, Parquet, Text, bytes_, files
 from penstock.sources.file.formats import Lines
+from penstock.sources.file.parts import ColumnRules
 from penstock.sources.file.reader import AtMost
 
 WRONG: dict[str, dict[str, Any]] = {
@@ -125,6 +126,26 @@ def test_another_pattern_is_named(tmp_path: Path) -> None:
     with capture_logs() as logs:
         reader_of(tmp_path, pattern="**/*").backlog(position)
     assert [log["event"] for log in logs] == ["source.pattern_changed"]
+
+
+def test_policies_of_columns_are_for_what_names_them() -> None:
+    """By themselves strict for files of columns, lenient for lines; refused where no line has names."""
+    given: dict[str, Any]
+    for form, given, rules in (
+        (Parquet("k long"), {}, ColumnRules(OnNewColumn.FAIL, OnMissingColumn.FAIL)),
+        (Json("k long"), {}, ColumnRules(OnNewColumn.IGNORE, OnMissingColumn.NULLS)),
+        (
+            Json("k long"), {"on_missing_column": OnMissingColumn.FAIL},
+            ColumnRules(OnNewColumn.IGNORE, OnMissingColumn.FAIL),
+        ),
+    ):  # fmt: skip
+        source = Files("in", format=form, **given)
+        assert source._rules(source.file_format) == rules
+    for name, value in (("on_new_column", OnNewColumn.IGNORE), ("on_missing_column", OnMissingColumn.FAIL)):
+        with pytest.raises(
+            ConfigError, match=f"{name} is for Parquet, CSV with a header and JSON; lines of Text name no"
+        ):
+            Files("in", format=Text(), **{name: value})
 
 
 def test_a_file_of_the_project_describes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
