@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import io
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol, runtime_checkable
 
@@ -251,10 +251,13 @@ class Lines(FileFormat):
         errors = [None] * len(kept) if decoded.errors is None else decoded.errors.to_pylist()
         rows = decoded.rows
         if isinstance(self.record, NamingFormat) and not rules.are_lenient:
-            judged = [_judged(self.record, lines[i], first + i, schema, rules) for i in kept]
-            errors = [error or problem for error, problem in zip(errors, judged, strict=True)]
-            if any(judged):  # nothing of a bad record is a row
-                rows = rows.take(pa.array(range(len(kept)), mask=np.array([p is not None for p in judged])))
+            judge = rules.judge(schema)
+            errors = [
+                _judged(self.record, lines[i], first + i, judge) if error is None else error
+                for i, error in zip(kept, errors, strict=True)
+            ]
+            # Nothing of a bad record is a row.
+            rows = rows.take(pa.array(range(len(kept)), pa.int64(), mask=np.array([e is not None for e in errors])))
         said, raw = list[str | None](), list[str | None]()
         for i, error in zip(kept, errors, strict=True):
             wrong = f"more than {_LONGEST >> 20} MiB" if len(lines[i]) > _LONGEST else error
@@ -272,12 +275,14 @@ class Lines(FileFormat):
         return _by_line_ends(file, name, length)
 
 
-def _judged(form: NamingFormat, line: bytes, number: int, schema: pa.Schema, rules: ColumnRules) -> str | None:
-    """Return why a line is for quarantine by the names that it has; raises ColumnsChanged."""
-    if len(line) > _LONGEST or (names := form.names(line)) is None:
-        return None  # it is a bad record for another reason
+def _judged(form: NamingFormat, line: bytes, number: int, judge: Callable[[Collection[str]], str | None]) -> str | None:
+    """Return why a line that was decoded is for quarantine by the names that it has; raises ColumnsChanged."""
+    if len(line) > _LONGEST:
+        return None  # it was not decoded
+    if (names := form.names(line)) is None:  # what decodes a row passes over a name that it does not look for
+        return "the name of a column is no UTF-8"
     try:
-        return rules.problem(names, schema)
+        return judge(names)
     except ColumnsChanged as why:
         raise ColumnsChanged(f"line {number + 1:,}: {why.what}") from why
 

@@ -90,23 +90,28 @@ class ColumnRules:
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
             raise Unreadable(f"column {twice!r} is there twice")
-        if (problem := self.problem(names, schema)) is not None:
+        if (problem := self.judge(schema)(names)) is not None:
             raise Unreadable(problem)
         return [name for name in schema.names if name in names]
 
-    def problem(self, names: Collection[str], schema: pa.Schema) -> str | None:
-        """Return why columns of these names are for quarantine, None where they are not; raises ColumnsChanged."""
-        new = next((name for name in names if name not in schema.names), None)
-        missing = next((name for name in schema.names if name not in names), None)
-        problems = []
-        if new is not None and self.on_new is not OnNewColumn.IGNORE:
-            problems.append((f"column {new!r} is new", self.on_new is OnNewColumn.FAIL))
-        if missing is not None and self.on_missing is not OnMissingColumn.NULLS:
-            problems.append((f"column {missing!r} is missing", self.on_missing is OnMissingColumn.FAIL))
-        for what, fails in problems:
-            if fails:
-                raise ColumnsChanged(what)
-        return problems[0][0] if problems else None
+    def judge(self, schema: pa.Schema) -> Callable[[Collection[str]], str | None]:
+        """Return what says of names why they are for quarantine, None where they are not; it raises ColumnsChanged."""
+        known = dict.fromkeys(schema.names)  # a schema makes a list of its names each time
+
+        def problem(names: Collection[str]) -> str | None:
+            problems = []
+            if self.on_new is not OnNewColumn.IGNORE and (new := next((n for n in names if n not in known), None)):
+                problems.append((f"column {new!r} is new", self.on_new is OnNewColumn.FAIL))
+            if self.on_missing is not OnMissingColumn.NULLS and (
+                lacks := next((n for n in known if n not in names), None)
+            ):
+                problems.append((f"column {lacks!r} is missing", self.on_missing is OnMissingColumn.FAIL))
+            for what, fails in problems:
+                if fails:
+                    raise ColumnsChanged(what)
+            return problems[0][0] if problems else None
+
+        return problem
 
 
 @contextmanager

@@ -262,6 +262,11 @@ def test_a_line_of_json_with_more_members_or_fewer_by_policy(line: bytes, what: 
     assert "no JSON object" in other
     assert part.raw.to_pylist()[1] == line.decode()
     assert part.rows.to_pydict() == {"k": [5, None, None, None], "v": [1.5, None, 0.5, None]}
+    (part,) = parts_of(form, b"\n".join([line, line, b""]), rules=quarantine)
+    assert part.rows.to_pydict() == {"k": [None, None], "v": [None, None]}, "also where no line is good"
+    (part,) = parts_of(form, b'{"k": 1, "v": 2.0, "\xff": 3}', rules=quarantine)
+    assert part.errors is not None
+    assert part.errors.to_pylist() == ["line 1: the name of a column is no UTF-8 (the text is not the whole record)"]
     (part,) = parts_of(form, data, rules=LENIENT)
     assert part.rows["v"].to_pylist() == [1.5, None if line == b"{}" else 2.0, 0.5, None]
     is_new = b"w" in line
