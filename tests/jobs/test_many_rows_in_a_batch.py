@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Job, hours, seconds
+from penstock.quality import OnFail
 from penstock.runtime.spark import engine
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
@@ -98,3 +100,24 @@ def test_the_rows_of_a_batch_choose_how_many_tasks_read_it(
         output = harness.output()
     for sink in ("all", "kept"):
         assert sorted(row["n"] for row in output[sink]) == list(range(fed))
+
+
+def test_both_plans_judge_by_the_suites_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody takes the file away while the job runs, before the first batch of many rows."""
+    monkeypatch.setattr(engine, "_FEW", FEW)
+    for folder in ("notes", "quality"):
+        (tmp_path / folder).mkdir()
+    small = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "max_value": 30}}
+    suite = tmp_path / "quality" / "small.json"
+    suite.write_text(json.dumps({"name": "small", "expectations": [small]}))
+    source = Divided(tmp_path / "notes")
+    job = Job("judged", partitions=2)
+    rows = job.source("rows", source).check("judge", suite="small", on_fail=OnFail.QUARANTINE)
+    rows.write("good", MemorySink())
+    job.quarantine("judge").write("bad", MemorySink())
+    with Harness(job, tmp_path / "root", quality=tmp_path / "quality") as harness:
+        harness.batch({"rows": [{"n": 1}]})
+        suite.unlink()
+        harness.batch({"rows": [{"n": n} for n in range(2, 42)]})
+        assert max(source.tasks()) > 1
+        assert sorted(row["n"] for row in harness.output()["good"]) == list(range(1, 31))

@@ -112,12 +112,14 @@ _RULE_KEYS = (
 _ROW_CHOOSING = ("row_condition", "condition_parser", "batch_id", "windows")
 
 
-def load_suite(path_or_dict: str | Path | Mapping[str, Any], *, where: str) -> Suite:
-    """Return the suite of a JSON file or a dict.
+def load_suite(path_or_dict: str | Path | Mapping[str, Any] | Suite, *, where: str) -> Suite:
+    """Return the suite of a JSON file or a dict; one that was loaded before is returned as it is.
 
     `where` is the user's line, for what has no line of its own: a file that is not there, a suite given as a dict.
     Raises SuiteNotFound, SuiteMalformed (not a suite) or SuiteError (a suite that is not compiled).
     """
+    if isinstance(path_or_dict, Suite):
+        return path_or_dict
     if isinstance(path_or_dict, Mapping):
         return _suite(node_of(path_or_dict, f"{where}: suite"))
     path = Path(path_or_dict)

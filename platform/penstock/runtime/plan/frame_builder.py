@@ -29,7 +29,7 @@ from penstock.graph.revision_readers import deletes_retracted
 from penstock.graph.steps import MAIN_OUTLET, StepNode, Unit
 from penstock.operators.protocol import TIME, Step
 from penstock.quality.compile import CompiledGate, compile_suite
-from penstock.quality.suite import load_suite
+from penstock.quality.suite import Suite, load_suite
 from penstock.runtime.plan.arrow_path import ArrowBranch, PlainProjection, plain_rows
 from penstock.runtime.plan.branch_frame import BranchFrame, at_site
 from penstock.runtime.plan.forks import SideBySide
@@ -104,6 +104,8 @@ class FrameBuilder:
         self.spark = spark
         self.readers = readers
         self.suites = suites
+        self.loaded: dict[str, Suite] = {}
+        """The suites that were loaded, by check: another plan of the same run judges by them."""
         self.calls = calls or TransformCalls()
         self.tables = tables or {}
         self.in_arrow = in_arrow
@@ -311,6 +313,7 @@ class FrameBuilder:
             )
         types = {name: kind.simpleString() for name, kind in end.chain.types().items()}
         suite = load_suite(self.suites[check.name], where=str(check.site))
+        self.loaded[check.name] = suite
         gate = compile_suite(suite, types)
         self._probe(gate)
         number = len(self.built.gates)

@@ -83,6 +83,7 @@ class SparkEngine:
         frames = any(isinstance(reader, FrameReader) for reader in self.readers.values())
         self._plans_each = frames or any(isinstance(node, TransformNode) for node in graph.functions)
         self._calls = TransformCalls()
+        self._many: int | None = None
         self._turns = ExpressionTurns(able=spark.conf.get("spark.sql.ansi.enabled") == "true")
         self.built: BuiltJob = self._built({})
         self._built_for = {(self._turns.in_tasks, 1): self.built}
@@ -246,13 +247,16 @@ class SparkEngine:
             for name, reader in self.readers.items()
             if isinstance(reader, SplitReader) and reader.splits is None and (span := spans.get(name)) is not None
         ]
-        few = max(counts, default=0) <= _FEW
-        return 1 if few else min(_MOST_TASKS, self.spark.sparkContext.defaultParallelism)
+        if max(counts, default=0) <= _FEW:
+            return 1
+        if self._many is None:  # fixed then: each other number would be another plan, in the middle of a stream
+            self._many = min(_MOST_TASKS, self.spark.sparkContext.defaultParallelism)
+        return self._many
 
     def _built(self, spans: Mapping[str, Span | None]) -> BuiltJob:
         readers = self._readers_of(spans)
         tables = self._tables.schemas
-        return FrameBuilder(
+        builder = FrameBuilder(
             self.plan,
             self.spark,
             readers,
@@ -261,7 +265,11 @@ class SparkEngine:
             tables=tables,
             in_arrow=self._turns.in_tasks,
             tasks=self._tasks(spans),
-        ).build()
+        )
+        built = builder.build()
+        # Somebody may have changed a file since: a run judges all its batches alike.
+        self._suites = {**self._suites, **builder.loaded}
+        return built
 
     def _readers_of(self, spans: Mapping[str, Span | None]) -> dict[str, BatchReader]:
         """Return the readers of the job's sources in a batch; without a span a source gives no rows."""
