@@ -77,7 +77,7 @@ def _arrived(commits: Sequence[Commit], rows: Sequence[int]) -> list[int]:
     waited = [commit.load.get("waiting") for commit in commits]
     counts, total, read = list[int](), 0, 0
     for now, count in zip(waited, rows, strict=True):
-        come = max(total, read + (count if now is None else int(now)))
+        come = max(total, read + max(count, int(now or 0)))  # of sources that are not live nothing waits
         counts.append(come - total)
         total, read = come, read + count
     return counts

@@ -45,6 +45,10 @@ def test_rows_that_a_limit_held_back_have_arrived() -> None:
     ]
     load = history_of("orders", batches).plant.load
     assert [round(load.arrived(2 * (k + 1))) for k in range(7)] == [300, 600, 900, 1_000, 1_000, 1_000, 1_000]
+    # Beside a live source of 10 rows a batch, a replay reads 500.
+    beside = [batch(k, 510, load={"waiting": 10.0}) for k in range(3)]
+    load = history_of("orders", beside).plant.load
+    assert [round(load.arrived(second)) for second in (2, 4, 6)] == [510, 1_020, 1_530]
     # Offsets of compacted records wait as well, and no row comes of them.
     fewer = [batch(k, 10, load={"waiting": w}) for k, w in enumerate((500.0, 300.0, 100.0))]
     load = history_of("orders", fewer).plant.load
