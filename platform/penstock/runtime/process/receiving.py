@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,9 +137,14 @@ class Receivers(Listener):
         """Raise ConfigError where two sources listen on one address, of which the second could never have it."""
         listening: dict[str, str] = {}
         for name, reader in self._receiving().items():
-            address = reader.receiving.receiver.listens
-            if address is not None and (other := listening.setdefault(address, name)) != name:
-                raise ConfigError(f"sources {other!r} and {name!r} both listen on {address}; give one another port")
+            receiver = reader.receiving.receiver
+            if isinstance(receiver, type) or receiver.listens is None:
+                continue
+            for other, taken in listening.items():
+                if _collide(receiver.listens, taken):
+                    where = f"sources {other!r} and {name!r} both listen on {receiver.listens}"
+                    raise ConfigError(f"{where}; give one another port")
+            listening[name] = receiver.listens
 
     def _check(self, source: str, reader: ReceivingReader) -> None:
         """Raise what is in the way of a receiver here for longer than one of the driver before needs to end."""
@@ -229,6 +235,22 @@ class Receivers(Listener):
             error=state.error,
         )
         tell_listeners(self.graph.listeners, event.value, info, source=source)
+
+
+def _collide(one: str, other: str) -> bool:
+    """Return whether two addresses, as "127.0.0.1:8080", cannot both be had; that of all interfaces includes others."""
+    (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
+    if port != other_port:
+        return False
+    numbers = [_number(host), _number(other_host)]
+    return "0.0.0.0" in numbers or numbers[0] == numbers[1]  # noqa: S104 - nothing listens here
+
+
+def _number(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return host
 
 
 def _named(why: PenstockError | OSError, source: str) -> PenstockError:

@@ -180,14 +180,15 @@ def test_executors_are_not_asked_what_is_in_the_way_here(tmp_path: Path, monkeyp
         assert running.pids() == [None]
 
 
-def test_two_sources_cannot_have_one_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", ["127.0.0.1:8080", "localhost:8080", "0.0.0.0:8080"])
+def test_two_sources_cannot_have_one_address(tmp_path: Path, again: str) -> None:
     """The second would be started again for ever, and batches would lack its rows."""
     running, _ = receivers(tmp_path / "s", Counting(5), Notes())
     other, _ = receivers(tmp_path / "t", Counting(5), Notes())
     running.readers = {"s": running.readers["s"], "t": other.readers["s"]}
-    for reader in running._receiving().values():
-        reader.receiving.receiver.listens = "127.0.0.1:8080"
-    with running, pytest.raises(ConfigError, match=r"sources 's' and 't' both listen on 127.0.0.1:8080"):
+    for reader, address in zip(running._receiving().values(), ("127.0.0.1:8080", again), strict=True):
+        reader.receiving.receiver.listens = address
+    with running, pytest.raises(ConfigError, match=f"sources 's' and 't' both listen on {again}"):
         running.serve()
 
 
