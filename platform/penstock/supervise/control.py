@@ -99,8 +99,8 @@ class StreamControl:
             self._refuse_unkept(command)
         if command.verb is Verb.LIMITS and not over and generation_of(newest, command.id) is None:
             self._refuse_unknown_sources(command.limits)
-            limits = changed_limits(newest.limits, command)
-            refuse_limits(command.limits, limits, self._beating().get("minimum_rates"))
+            before, after = newest.limits or Limits(), changed_limits(newest.limits, command)
+            refuse_limits(before, after, self._beating().get("minimum_rates"))
         stream, outcome = self.records.update(lambda newest: fold(newest, command, now))
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)

@@ -94,27 +94,28 @@ def refuse_caps(graph: JobGraph, settings: Settings) -> None:
                 raise minimum.error("max_rate_per_partition", *cap)
 
 
-def refuse_limits(given: Limits, limits: Limits, minimums: object) -> None:
-    """Raise ConfigError where limits contradict a minimum of the driver that runs, as its status record has them.
+def refuse_limits(before: Limits, after: Limits, minimums: object) -> None:
+    """Raise ConfigError where somebody lowers a limit below a minimum of the driver that runs.
 
     Args:
-        given: What somebody sets. Only a limit that is in it is refused.
-        limits: All that somebody has set, that included. Of a source without any, nobody knows here what it may have.
-        minimums: What the record says.
+        before: All that was set.
+        after: All that is to be set. Of a source without any, nobody knows here what it may have.
+        minimums: What the status record of the driver says.
     """
-    touched = {*given.set_limits(), *(name for own in given.sources.values() for name in own.set_limits())}
     for name, said in (minimums if isinstance(minimums, Mapping) else {}).items():
-        if name not in touched or name not in SourceLimits.model_fields or (minimum := _told(said)) is None:
+        if name not in SourceLimits.model_fields or (minimum := _told(said)) is None:
             continue
-        caps = [(getattr(limits.of(source), name), source) for source in minimum.live]
-        known = [(rows, source) for rows, source in caps if rows is not None]
-        together = sum((exact(rows) for rows, _ in known), Fraction())
-        if minimum.is_shared and (len(known) < len(caps) or not minimum.is_above(together)):
+        caps = {source: getattr(after.of(source), name) for source in minimum.live}
+        had = {source: getattr(before.of(source), name) for source in minimum.live}
+        lowered = [s for s, rows in caps.items() if rows is not None and (had[s] is None or rows < had[s])]
+        if minimum.is_shared and (
+            None in caps.values() or not minimum.is_above(sum(map(exact, caps.values()), Fraction()))
+        ):
             continue
-        for rows, source in sorted(known):
-            if minimum.is_shared or minimum.is_above(exact(rows)):
-                own = name in limits.sources.get(source, SourceLimits()).set_limits()
-                raise minimum.error(f"{name} of {source}" if own else name, rows, minimum.where)
+        for source in sorted(lowered, key=caps.__getitem__):
+            if minimum.is_shared or minimum.is_above(exact(caps[source])):
+                own = name in after.sources.get(source, SourceLimits()).set_limits()
+                raise minimum.error(f"{name} of {source}" if own else name, caps[source], minimum.where)
 
 
 def in_record(minimums: Mapping[str, Minimum]) -> dict[str, dict[str, Any]]:

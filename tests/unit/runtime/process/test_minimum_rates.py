@@ -172,7 +172,7 @@ def test_a_source_without_a_limit_leaves_room_for_the_minimum(settings_of):
 
 def refuse(given: Limits, told: object, before: Limits | None = None) -> None:
     """Compare what somebody sets, over what was set before, with the minimums of a driver."""
-    refuse_limits(given, given.joined(before or Limits()), told)
+    refuse_limits(before or Limits(), given.joined(before or Limits()), told)
 
 
 def test_a_driver_notes_its_minimums_and_limits_are_compared_with_them(settings_of):
@@ -195,6 +195,11 @@ def test_a_driver_notes_its_minimums_and_limits_are_compared_with_them(settings_
     refuse(one, told, Limits(max_rate=79))
     with pytest.raises(ConfigError, match="max_rate of s0 is 1 rows a second, too low for a min_rate of 80 of 2"):
         refuse(one, told, Limits(sources={"s1": SourceLimits(max_rate=78)}))
+    # Where both are too low already, each can be raised by itself.
+    low = Limits(sources={s: SourceLimits(max_rate=1, max_rate_per_partition=1) for s in ("s0", "s1")})
+    refuse(Limits(sources={"s0": SourceLimits(max_rate=8, max_rate_per_partition=5)}), told, low)
+    with pytest.raises(ConfigError, match="max_rate of s0 is 0.5 rows"):
+        refuse(Limits(sources={"s0": SourceLimits(max_rate=0.5)}), told, low)
     # What is there already is not blamed on a limit of another kind.
     refuse(Limits(rows=5), told, Limits(max_rate=1))
     refuse(Limits(max_rate=1), told, Limits(sources={"s0": SourceLimits(max_rate=79)}))
@@ -209,4 +214,4 @@ def test_a_driver_notes_its_minimums_and_limits_are_compared_with_them(settings_
 )
 def test_an_odd_record_refuses_no_limit(told):
     """That of a driver that notes no minimum, or what makes no sense."""
-    refuse_limits(Limits(max_rate=1), Limits(max_rate=1), told)
+    refuse_limits(Limits(), Limits(max_rate=1), told)
