@@ -54,7 +54,13 @@ def test_a_corrected_schema_reads_a_text_as_it_reads_the_file(values, first, sec
     assert rows_by_cast(texts, schemas[0])[1] == [errors[i].as_py() for i in bad]
     rows, problems = rows_by_cast(texts, schemas[1])
     assert problems == [None if others is None else others[i].as_py() for i in bad]
-    assert repr(rows.to_pylist()) == repr(expected.take(bad).to_pylist()), "NaN is NaN"
+    assert shown(rows) == shown(expected.take(bad)), "NaN is NaN"
+
+
+def shown(rows: pa.Table) -> str:
+    """Return rows as text; Python has no time before the year 1, and Arrow has."""
+    numbers = {pa.timestamp("us", tz="UTC"): pa.int64(), pa.date32(): pa.int32()}
+    return repr([column.cast(numbers.get(column.type, column.type)).to_pylist() for column in rows.columns])
 
 
 def test_columns_go_by_their_names() -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import Any, Self
 
 import structlog
@@ -243,14 +244,16 @@ def _collide(one: str, other: str) -> bool:
     if port != other_port:
         return False
     numbers = [_number(host), _number(other_host)]
-    return "0.0.0.0" in numbers or numbers[0] == numbers[1]  # noqa: S104 - nothing listens here
+    return None in numbers or numbers[0] == numbers[1]
 
 
-def _number(host: str) -> str:
+def _number(host: str) -> str | None:
+    """Return the address of a host, None for that of all interfaces, and its name where nobody knows it."""
     try:
-        return socket.gethostbyname(host)
+        number = socket.gethostbyname(host)
     except OSError:
         return host
+    return None if ip_address(number).is_unspecified else number
 
 
 def _named(why: PenstockError | OSError, source: str) -> PenstockError:
