@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from avro_writing import encoded
 from avro_writing import record as record_of
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from deltalake import DeltaTable
 from harness_jobs import plain
 from kafka_reading import committed
@@ -131,6 +133,17 @@ def test_the_group_that_a_job_names_has_its_position(kafka: Any, topic: str, tmp
         h.batch()
         until(follows, "the offsets of the batch after the crash")
         assert committed(kafka, f"lag-{topic}", topic, 2) == {0: 8, 1: 9}
+        kafka.produce(topic, [record("b", 11)] * 3, 0)
+        assert lags(kafka, f"lag-{topic}") == {0: 3, 1: 0}
+
+
+def lags(kafka: KafkaServer, group: str) -> dict[int, int]:
+    """Return the lag of each partition as Kafka's tool for groups computes it: by two questions of an administrator."""
+    asked = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    offsets = {(at.topic, at.partition): at.offset for at in asked.topic_partitions}
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for topic, number in offsets}
+    ends = {at: future.result(30).offset for at, future in kafka.admin.list_offsets(wanted).items()}
+    return {at.partition: end - offsets[at.topic, at.partition] for at, end in ends.items()}
 
 
 def test_a_limit_in_bytes_bounds_batches_and_is_said_in_the_log(kafka: Any, topic: str, tmp_path: Path) -> None:
