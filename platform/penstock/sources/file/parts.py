@@ -100,12 +100,14 @@ class ColumnRules:
 
         def problem(names: Collection[str]) -> str | None:
             problems = []
-            if self.on_new is not OnNewColumn.IGNORE and (new := next((n for n in names if n not in known), None)):
-                problems.append((f"column {new!r} is new", self.on_new is OnNewColumn.FAIL))
-            if self.on_missing is not OnMissingColumn.NULLS and (
-                lacks := next((n for n in known if n not in names), None)
-            ):
-                problems.append((f"column {lacks!r} is missing", self.on_missing is OnMissingColumn.FAIL))
+            if self.on_new is not OnNewColumn.IGNORE:  # a name may be empty
+                new = [
+                    (f"column {name!r} is new", self.on_new is OnNewColumn.FAIL) for name in names if name not in known
+                ]
+                problems += new[:1]
+            if self.on_missing is not OnMissingColumn.NULLS:
+                fails = self.on_missing is OnMissingColumn.FAIL
+                problems += [(f"column {name!r} is missing", fails) for name in known if name not in names][:1]
             for what, fails in problems:
                 if fails:
                     raise ColumnsChanged(what)

@@ -222,7 +222,10 @@ FILES = {
 
 @pytest.mark.fault("F42")
 @pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize(("names", "what"), [(("k", "v", "w"), "column 'w' is new"), (("k",), "column 'v' is missing")])
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [(("k", "v", "w"), "column 'w' is new"), (("k", "v", ""), "column '' is new"), (("k",), "column 'v' is missing")],
+)
 def test_a_column_that_is_new_or_missing_by_policy(kind: str, names: tuple[str, ...], what: str) -> None:
     """The batch fails, or the file is one bad record, or the column is left out or null."""
     form, make = FILES[kind]
