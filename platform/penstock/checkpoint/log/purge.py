@@ -10,6 +10,7 @@ The rules look at entries that never change, so a purge may be repeated, interru
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from penstock.checkpoint.log.entries import Compaction, Entry, Release, Restore, Takeover
 from penstock.checkpoint.log.log import Log
@@ -17,8 +18,8 @@ from penstock.errors import CheckpointCorrupt, NotFound
 
 __all__ = ["AT_MOST", "BURST", "Purge"]
 
-AT_MOST = 32
-"""Entries that one call looks at: a bounded share of a batch, also when a milestone frees thousands at once.
+AT_MOST = 4
+"""Entries that the purge of a batch looks at, also when a milestone frees thousands at once: 0.35 ms each on a disk.
 A batch adds two, so a purge always catches up."""
 
 BURST = 128
@@ -36,7 +37,8 @@ class Purge:
     """
 
     log: Log
-    _todo: list[int] = field(default_factory=list)
+    _todo: dict[int, None] = field(default_factory=dict)
+    """The slots that may go one day, ascending: a set that knows its newest."""
     _listed_for: int = 0
     _compactions: tuple[Compaction, ...] = ()
     _before: int = 0
@@ -49,14 +51,11 @@ class Purge:
         """
         self._judge(newest)
         self._list()
-        may_go = [slot for slot in self._todo if slot < self._before and slot not in self._needed]
-        deleted, looked = 0, set()
-        try:
-            for slot in may_go[: -at_most - 1 : -1]:
-                deleted += self._delete(slot)
-                looked.add(slot)  # not before: what could not be deleted is tried again
-        finally:
-            self._todo = [slot for slot in self._todo if slot not in looked]
+        may_go = (slot for slot in reversed(self._todo) if slot < self._before and slot not in self._needed)
+        deleted = 0
+        for slot in [*islice(may_go, at_most)]:
+            deleted += self._delete(slot)
+            del self._todo[slot]  # not before: what could not be deleted is tried again
         return deleted
 
     def _list(self) -> None:
@@ -65,7 +64,7 @@ class Purge:
         seen = log.seen if log.seen >= 0 else log.find_tail()
         milestone = seen - seen % log.slots.strides[0]
         if milestone > self._listed_for:
-            self._todo = [slot for slot in log.slots.listed() if log.slots.expendable(slot, seen)]
+            self._todo = dict.fromkeys(slot for slot in log.slots.listed() if log.slots.expendable(slot, seen))
             self._listed_for = milestone
 
     def _follows_a_milestone_release(self, slot: int) -> bool:

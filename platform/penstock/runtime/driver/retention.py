@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import structlog
 
@@ -16,7 +17,7 @@ from penstock.checkpoint.log.compaction import compact
 from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.fencing import OwnedLog
 from penstock.checkpoint.log.log import Log
-from penstock.checkpoint.log.purge import AT_MOST, BURST, Purge
+from penstock.checkpoint.log.purge import BURST, Purge
 from penstock.checkpoint.log.recovery import Recovered, recover
 from penstock.checkpoint.log.saved import Saves
 from penstock.checkpoint.storage.folder import CheckpointFolder
@@ -69,6 +70,7 @@ class Retention:
         self._compaction: int | None = None
         self._floor = 0
         self._purge: Purge | None = None
+        self._purge_from = 0  # the batch: after a failure not at once, which would be a warning a batch
         self._files: dict[CheckpointFolder, list[str]] = {}
 
     def adopt(self, recovered: Recovered) -> None:
@@ -125,28 +127,33 @@ class Retention:
         self._kept = {batch: kept for batch, kept in self._kept.items() if batch >= self._floor}
         if self._purge is None or self._purge.log is not log:
             self._purge = Purge(log)
-        parts = self._parts(self._purge, commit.batch)
-        rounds, turn = divmod(commit.batch + 1, EVERY)
+        parts = self._parts(commit.batch)
+        rounds, turn = divmod(commit.batch, EVERY)
         if not rounds % 8:
             # What killed writers left (F15). The batch's time is never later than now, so nothing goes too early.
             parts.append(lambda: log.store.janitor(_GRACE, commit.time / 1_000_000))
-        for part in parts[turn::EVERY]:  # each in a batch of its own: together they would delay one by 20 ms
+        # The folders each in a batch of its own: together they would delay one by 20 ms. The log in all batches: for
+        # thousands of batches behind a milestone, one in eight would delete for 11 ms.
+        due = parts[turn::EVERY]
+        if commit.batch >= self._purge_from:
+            due.insert(0, partial(self._purge.run, self._compaction))
+        for part in due:
             try:
                 part()
             except (PenstockError, OSError) as why:  # what is left costs room, and the next sweep tries again
                 _warn(why)
+                self._purge_from = commit.batch + EVERY
 
     def sweep_all(self, log: Log, *, now: float) -> int:
         """Delete all that lies below the floor, as adopted, and return how many files went; `now` in seconds."""
         # What the newest Commit staged may have to be published once more.
         newest = max(self._kept, default=0)
         self._read_saves(sys.maxsize)
-        parts = self._parts(Purge(log), newest, sys.maxsize)
-        return sum(part() for part in parts) + log.store.janitor(_GRACE, now)
+        purged = Purge(log).run(self._compaction, at_most=sys.maxsize)
+        return purged + sum(part() for part in self._parts(newest)) + log.store.janitor(_GRACE, now)
 
-    def _parts(self, purge: Purge, newest: int, at_most: int = AT_MOST) -> list[Callable[[], int]]:
+    def _parts(self, newest: int) -> list[Callable[[], int]]:
         return [
-            lambda: purge.run(self._compaction, at_most=at_most),
             self._sweep_state,
             self._sweep_blocks,
             lambda: self._sweep_staged(newest),

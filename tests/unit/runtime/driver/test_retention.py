@@ -54,6 +54,11 @@ def sweeper(world: World, store: Witness, **more: Any) -> Driver:
     return make_driver(world, store, "first", graph=GRAPH, settings=DriverSettings(keep=2), **more)
 
 
+def short_log() -> MagicMock:
+    """Return a log before its first milestone, in which nothing is to be purged."""
+    return MagicMock(seen=0, **{"slots.strides": (4096,)})
+
+
 @pytest.mark.fault("F04", "F15")
 def test_files_of_tasks_that_came_too_late_are_ignored_and_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -355,9 +360,9 @@ def test_sources_delete_only_what_no_kept_or_saved_commit_reads_on_from(
 def test_no_batch_waits_for_two_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F30: each folder is swept once in eight batches, temporary files once in 64, and no batch does two of these."""
     done: list[list[str]] = []
-    parts = [lambda name=name: done[-1].append(name) for name in ("log", "state", "blocks", "staged")]
+    parts = [lambda name=name: done[-1].append(name) for name in ("state", "blocks", "staged")]
     monkeypatch.setattr(Retention, "_parts", lambda *_: [*parts])
-    log = MagicMock()
+    log = short_log()
     log.store.janitor = lambda *_: done[-1].append("temporary")
     janitor = Retention(LocalFolder(tmp_path), keep=20)
     for batch in range(128):
@@ -365,13 +370,38 @@ def test_no_batch_waits_for_two_sweeps(tmp_path: Path, monkeypatch: pytest.Monke
         janitor.sweep(SimpleNamespace(batch=batch, held={}, floor=0, time=0), log)  # type: ignore[arg-type]
     assert max(map(len, done)) == 1
     names = [name for batch in done for name in batch]
-    assert {name: names.count(name) for name in names} == {
-        "log": 16,
-        "state": 16,
-        "blocks": 16,
-        "staged": 16,
-        "temporary": 2,
-    }
+    assert {name: names.count(name) for name in names} == {"state": 16, "blocks": 16, "staged": 16, "temporary": 2}
+
+
+@pytest.mark.fault("F30")
+def test_each_batch_purges_its_share_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A milestone frees thousands of entries, and no batch in the long row behind it deletes more than four of them."""
+    monkeypatch.setattr(compaction, "EVERY", 16)
+    world, store = World(root=tmp_path, times=[float(n) for n in range(600)]), Witness()
+    driver = sweeper(world, store)
+    driver.log = Log(store, stride=256)
+    deleted, delete = [], Witness.delete
+    monkeypatch.setattr(Witness, "delete", lambda store, path: (deleted.append(path), delete(store, path))[1])
+    by_batch: list[int] = []
+    for hook in driver.run():
+        if hook.stage == "Purge" and hook.when == "before":
+            deleted.clear()
+        if hook.stage == "Purge" and hook.when == "after":
+            by_batch.append(len(deleted))
+    assert sum(by_batch) > 200
+    assert max(by_batch) == 4
+    assert len(store.list("log")) < 2 * 256 + 64
+
+
+def test_a_purge_that_failed_is_tried_again_eight_batches_later(tmp_path: Path) -> None:
+    """F30: a log whose entries cannot be deleted is a warning in eight batches, not one in each."""
+    log, janitor = short_log(), Retention(LocalFolder(tmp_path), keep=20)
+    janitor.adopt(MagicMock(kept=[], commit=None, saves=MagicMock(refs={}), held={}, compaction=7, floor=0))
+    log.read.side_effect = PermissionError(errno.EACCES, "permission denied", "this file")
+    with capture_logs() as events:
+        for batch in range(32):
+            janitor.sweep(SimpleNamespace(batch=batch, held={}, floor=0, time=0, state={}), log)  # type: ignore[arg-type]
+    assert [event["event"] for event in events] == ["janitor.not_swept"] * 4
 
 
 def test_a_run_of_one_batch_sweeps_what_sources_keep_beside_a_saved_checkpoint(tmp_path: Path) -> None:
@@ -385,5 +415,5 @@ def test_a_run_of_one_batch_sweeps_what_sources_keep_beside_a_saved_checkpoint(t
     )
     janitor.adopt(MagicMock(kept=[], commit=None, saves=saves, held={}, compaction=None, floor=0))
     commit = SimpleNamespace(batch=retention.EVERY + 1, held={}, floor=0, time=0)
-    janitor.sweep(commit, MagicMock())  # type: ignore[arg-type]
+    janitor.sweep(commit, short_log())  # type: ignore[arg-type]
     assert asked == [[commit.batch, 0]]
