@@ -65,10 +65,21 @@ ARCHIVE = "spark.jsa"
 _OPTIONS = "spark.driver.extraJavaOptions"
 _REGIONS = "-XX:G1HeapRegionSize=4m"
 """Spark allocates 1 MiB for each answer of a task. In smaller regions each of them makes a longer collection begin."""
+_COMPILED_SOON = (
+    "-XX:Tier4InvocationThreshold=1000",
+    "-XX:Tier4MinInvocationThreshold=200",
+    "-XX:Tier4CompileThreshold=3000",
+)
+"""A fifth of Java's own thresholds (decision 244).
+
+Spark runs some thousand methods once a batch, so all of these are compiled about the same time. By Java's own it is
+after 5,000 batches, minutes into a stream, and each takes a processor for a batch.
+"""
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use(?!G1)\w+GC\b")
 """Options of a user who chooses the collector: another one may give up all else for a short collection."""
-_PAUSE = 10
-"""Milliseconds that a collection should take at most, which Java heeds where it can."""
+_PAUSE = 20
+"""Milliseconds that a collection should take at most, which Java heeds where it can. Half of them is spent whatever it
+collects, so that with a lower limit more batches are slow."""
 _MEMORY = "spark.driver.memory"
 _MEBIBYTES = {"m": 1, "g": 1024, "t": 1024**2}
 _PATH = "spark.executorEnv.PYTHONPATH"
@@ -91,9 +102,9 @@ def _heap_options(memory: str) -> list[str]:
     """Return the options by which Java's heap begins with half of a driver's memory, and how it is collected.
 
     Java begins with a small heap, and 64 MiB of it for new objects. Each time these are full, a collection stops all
-    tasks for 6 ms and more. With all of the heap for them it is up to 30 ms, once in 300 batches. Spark then cleans up
-    what these have left, and the next eight batches are slow. With a limit for the time of a collection, Java chooses
-    how much it collects at once: about as much as 100 batches of a thousand rows leave.
+    tasks for 4 ms and more, and then Spark cleans up what the batches since the last have left. With a limit for the
+    time of a collection, Java chooses how much it collects at once: with 4 GiB as much as 400 batches of a thousand
+    rows leave.
     """
     amount = re.fullmatch(r"(\d+)([mgt]?)b?", memory.strip().lower())
     if amount is None:  # Spark, which reads it too, says what is wrong
@@ -125,7 +136,11 @@ def session_settings(
     """Return all settings of a session, `settings` last; what each argument means, `open_session` says."""
     jar_files = sorted(jars.glob("*.jar")) if jars is not None and jars.is_dir() else []
     memory = (settings or {}).get(_MEMORY, "2g")
-    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}", _REGIONS]
+    options = [
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+        _REGIONS,
+        *_COMPILED_SOON,
+    ]
     own = (settings or {}).get(_OPTIONS)
     if _OTHER_COLLECTOR.search(own or "") is None:
         options += _heap_options(memory)

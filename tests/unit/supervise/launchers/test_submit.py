@@ -271,7 +271,7 @@ def test_java_begins_with_room_for_what_a_driver_makes(memory: str, expected: li
         assert [int(found[name]) / 2**20 for name in ("InitialHeapSize", "NewSize")] == pytest.approx(
             expected, rel=0.05
         )
-        assert found["MaxGCPauseMillis"] == "10"
+        assert found["MaxGCPauseMillis"] == "20"
     else:
         assert "-Xms" not in options
 
@@ -286,6 +286,21 @@ def test_who_chooses_a_collector_chooses_its_heap(own: str, *, is_ours: bool) ->
     options = shlex.split(session_settings(master="local[2]", settings={key: own})[key])
     assert [name in " ".join(options) for name in ("-Xms", "NewSize", "MaxGCPauseMillis")] == [is_ours] * 3
     assert options[-len(own.split()) :] == own.split()
+
+
+def test_java_compiles_sooner_what_runs_once_a_batch() -> None:
+    """Compilers beside the tasks make batches slow, so they are to be done in a stream's first minute."""
+    key = "spark.driver.extraJavaOptions"
+    own = {key: "-XX:Tier4CompileThreshold=9000"}
+    flags = shlex.split(session_settings(master="local[2]", settings=own)[key])
+    ended = subprocess.run(
+        ["java", *flags, "-XX:+PrintFlagsFinal", "-version"], capture_output=True, text=True, check=True
+    )
+    found = dict(re.findall(r"(Tier4\w+Threshold)\s+= (\d+)", ended.stdout))
+    assert "warning" not in ended.stderr.lower()
+    assert (found["Tier4InvocationThreshold"], found["Tier4MinInvocationThreshold"]) == ("1000", "200")
+    assert found["Tier4CompileThreshold"] == "9000", "what the configuration adds comes last and wins"
+    assert found["Tier4BackEdgeThreshold"] == "40000", "loops are compiled as soon as before"
 
 
 @pytest.mark.slow
