@@ -103,8 +103,8 @@ def _heap_options(memory: str) -> list[str]:
 
     Java begins with a small heap, and 64 MiB of it for new objects. Each time these are full, a collection stops all
     tasks for 4 ms and more, and then Spark cleans up what the batches since the last have left. With a limit for the
-    time of a collection, Java chooses how much it collects at once: with 4 GiB as much as 400 batches of a thousand
-    rows leave.
+    time of a collection, Java chooses how much it collects at once. With 4 GiB it is about what 130 batches of a
+    thousand rows leave.
     """
     amount = re.fullmatch(r"(\d+)([mgt]?)b?", memory.strip().lower())
     if amount is None:  # Spark, which reads it too, says what is wrong
