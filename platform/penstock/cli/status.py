@@ -232,11 +232,13 @@ def _limits(limits: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _load(load: LoadReport) -> Iterator[tuple[str, str]]:
-    """Say how late the newest batch began, and how many cores the newest batches needed."""
+    """Say how late the newest batch began, and what garbage, spills and cores the newest batches had or needed."""
     if load.late_ms:
         yield "delay", f"the last batch began {load.late_ms:,.0f} ms after its batch time"
     if load.gc_share:
         yield "garbage", f"{load.gc_share:.0%} of the time of tasks, in Java"
+    if load.spilled_bytes:
+        yield "spilled", f"{load.spilled_bytes / 2**20:,.1f} MiB of memory to disk, by the newest batches in Spark"
     if (needed := load.cores) is not None:
         noun = "core" if needed.cores == 1 else "cores"
         rates = f"{needed.offered:,.0f} rows a second arrive, a busy core processes {needed.per_core:,.0f}"

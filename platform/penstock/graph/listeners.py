@@ -36,6 +36,7 @@ class BatchInfo:
         waiting: The rows that waited at live sources as it was planned, those that it has read among them; None without
             a live source.
         gc_share: The part of its tasks' time in which Java collected garbage, from 0 to 1; None where it is unknown.
+        spilled_bytes: The memory that its tasks have moved to disk, for want of more; None where it is unknown.
         cores: The cores that the job needs for what arrives at its live sources, by the newest batches of this driver;
             None where they tell too little.
     """
@@ -50,6 +51,7 @@ class BatchInfo:
     late_by: float | None = None
     waiting: int | None = None
     gc_share: float | None = None
+    spilled_bytes: int | None = None
     cores: int | None = None
 
     @property

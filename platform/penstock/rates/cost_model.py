@@ -158,7 +158,7 @@ class CostModel:
             processing_ms: From the begin of the batch to its commit, milliseconds.
             scheduling_ms: How much later than its batch time the batch began, milliseconds.
             pause_ms: Milliseconds of the batch that went into garbage collection and spilling, where it is known.
-                The driver knows those of garbage collection: Spark tells the bytes of a spill, not its time.
+                The driver measures those of garbage collection, and estimates those of spilling by bytes.
         """
         if not (0 < rows < _ROWS and 0 < processing_ms < _MS):
             return None

@@ -63,7 +63,7 @@ class RateEstimator(Protocol):
 def learned(estimator: RateEstimator, batch: Measurement, *, pause_ms: float = 0.0) -> float | None:
     """Feed a batch to an estimator, follow the advice of a cost model as a driver does, and return the new rate.
 
-    `pause_ms` are the milliseconds of the batch that went into garbage collection, which only a cost model heeds.
+    `pause_ms` are the milliseconds that garbage collection and spilling took, which only a cost model heeds.
     """
     if not isinstance(estimator, CostModel):
         return estimator.compute(*batch)

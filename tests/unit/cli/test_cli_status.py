@@ -90,14 +90,14 @@ def test_rows_that_wait_in_live_sources_have_a_line() -> None:
     assert "waiting" not in lines[0.0]
 
 
-LOAD_LINES = ("delay", "garbage", "cores")
+LOAD_LINES = ("delay", "garbage", "spilled", "cores")
 
 
 def test_the_cores_that_a_job_needs_are_in_its_status(tmp_path: Path) -> None:
     """DS2 (decision 125): 1,000 rows a second arrive and cost 1.5 s of a core, a tenth of it garbage collection."""
     site = Site(make_project(tmp_path / "project", rows=10))
     counts = {"source:orders": {"read": 1_000}}
-    load = {"late_ms": 40.4, "waiting": 1_000, "task_ms": 1_500.0, "gc_ms": 150.0}
+    load = {"late_ms": 40.4, "waiting": 1_000, "task_ms": 1_500.0, "gc_ms": 150.0, "spilled_bytes": 2**20}
     site.batches(3, apart=SECOND, accounting=counts, load=load)
     words = ["status", "orders", "--project", str(site.root)]
     shown = CliRunner().invoke(app, words)
@@ -105,16 +105,17 @@ def test_the_cores_that_a_job_needs_are_in_its_status(tmp_path: Path) -> None:
     assert {name: lines[name].strip() for name in LOAD_LINES} == {
         "delay": "the last batch began 40 ms after its batch time",
         "garbage": "10% of the time of tasks, in Java",
+        "spilled": "3.0 MiB of memory to disk, by the newest batches in Spark",
         "cores": "2 cores needed: 1,000 rows a second arrive, a busy core processes 667",
     }
     told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert told["cores_needed"] == {"cores": 2, "offered": 1_000, "per_core": pytest.approx(1_000 / 1.5)}
-    assert (told["scheduling_delay_ms"], told["gc_share"]) == (40.4, 0.1)
+    assert (told["scheduling_delay_ms"], told["gc_share"], told["spilled_bytes"]) == (40.4, 0.1, 3 * 2**20)
 
 
 def test_a_load_that_is_not_known_has_no_line() -> None:
     """Without live sources there is no advice, and JSON says null; one core is no cores."""
-    idle = JobStatus(job="orders", state=JobState.RUNNING, load=LoadReport(late_ms=0.0, gc_share=0.0))
+    idle = JobStatus(job="orders", state=JobState.RUNNING, load=LoadReport(late_ms=0.0, gc_share=0.0, spilled_bytes=0))
     assert not {*LOAD_LINES} & {*dict(_status_rows(idle))}
     assert idle.to_json()["cores_needed"] is None
     one = LoadReport(cores=CoreAdvice(cores=1, offered=5.0, per_core=9_000.0))

@@ -170,6 +170,9 @@ def test_the_page_of_a_job_says_how_many_cores_it_needs(site):
     text = site.text("/jobs/orders")
     assert "1,000 rows a second arrive, and a busy core processes 667: the job needs 2 cores." in text
     assert "The last batch began 40 ms late." in text
+    assert "to disk" not in text
+    site.batches(1, apart=SECOND, accounting=counts, load=load | {"spilled_bytes": 3 * 2**19})
+    assert "In the newest batches Spark moved 1.5 MiB of memory to disk." in site.text("/jobs/orders")
 
 
 def test_the_page_of_a_job_warns_of_wrong_clocks(site):

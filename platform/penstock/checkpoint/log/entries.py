@@ -180,7 +180,8 @@ class Commit(EntryBase):
     sums of `accounting` over all batches that this one's state comes from.
     `load` has what is known of how busy the job is. `late_ms` is how much later than its batch time the batch began.
     `waiting` are the rows of live sources that waited as it was planned. `task_ms` is the time of Spark's tasks, summed
-    over cores, and `gc_ms` the part of it in which Java collected garbage.
+    over cores, and `gc_ms` the part of it in which Java collected garbage. `spilled_bytes` is the memory that the tasks
+    have moved to disk.
     `tables` has the version of each table that a `join_static` of the batch used, by the name of the step.
     `superseded` are ranges [first, end) of batch ids that restores have undone: this batch follows from none.
     """

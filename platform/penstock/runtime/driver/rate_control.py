@@ -14,6 +14,7 @@ from penstock.graph.graph import JobGraph
 from penstock.rates.cost_model import CostModel, Pacing
 from penstock.rates.estimator import REMEMBERED, Measurement, RateEstimator, learned, replayed
 from penstock.rates.limits import Limits
+from penstock.rates.pauses import pause_share
 from penstock.runtime.driver.admission import Admitted, Backlogs, Pace, admit
 from penstock.sources.backlog import left_behind
 from penstock.time.clock import Clock
@@ -149,7 +150,7 @@ class RateControl(Listener):
             (self._clock.monotonic() - monotonic) * 1_000,
             self._load["late_ms"],
         )
-        rate = learned(self._estimator, measured, pause_ms=measured.processing_ms * _gc_share(commit))
+        rate = learned(self._estimator, measured, pause_ms=measured.processing_ms * pause_share(commit.load))
         self._rate = self._rate if rate is None else rate
         self._note_interval()
 
@@ -194,9 +195,3 @@ class RateControl(Listener):
 def _sends_again(commit: Commit) -> bool:
     """Return whether a batch has sent quarantined rows through again (decision 134)."""
     return any(name.startswith("requeue:") and counts.get("read") for name, counts in commit.accounting.items())
-
-
-def _gc_share(commit: Commit) -> float:
-    """Return the part of the tasks' time in which Java collected garbage; 0 where it is not known."""
-    tasks = commit.load.get("task_ms", 0.0)
-    return min(1.0, commit.load.get("gc_ms", 0.0) / tasks) if tasks > 0 else 0.0

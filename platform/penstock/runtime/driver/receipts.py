@@ -39,7 +39,7 @@ class BatchReceipts:
     `fetched` are those of state that a task did not find where it ran, and that came from HDFS; not there if none did.
     """
     load: dict[str, float] = field(default_factory=dict)
-    """Milliseconds of all tasks, `task_ms`, and of those in garbage collection, `gc_ms`; empty if Spark did not say."""
+    """What Spark says of the tasks, by the names that a Commit has in `load`; empty if it did not say."""
 
 
 def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = ()) -> BatchReceipts:
@@ -69,7 +69,7 @@ def collect(receipts: Iterable[Mapping[str, Any]], steps: Iterable[StepNode] = (
                 outcome.measured.setdefault(receipt["check"], []).append(receipt["partial"])
                 outcome.accounting[f"check:{receipt['check']}"]["in"] += receipt["rows"]
             case "load":
-                outcome.load = {name: receipt[name] for name in ("task_ms", "gc_ms")}
+                outcome.load = {name: receipt[name] for name in ("task_ms", "gc_ms", "spilled_bytes")}
             case kind:
                 raise NondeterministicStep(f"a task sent a receipt of unknown kind {kind!r}")
     for receipt in initial:

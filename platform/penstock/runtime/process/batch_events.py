@@ -61,10 +61,12 @@ class BatchEvents(Listener):
         self._newest.append(commit)
         load, advice = commit.load, load_report(self._newest).cores
         late, waiting, tasks = load.get("late_ms"), load.get("waiting"), load.get("task_ms")
+        spilled = load.get("spilled_bytes")
         return {
             "late_by": None if late is None else late / 1_000,
             "waiting": None if waiting is None else int(waiting),
             "gc_share": min(1.0, load.get("gc_ms", 0.0) / tasks) if tasks else None,
+            "spilled_bytes": None if spilled is None else int(spilled),
             "cores": None if advice is None else advice.cores,
         }
 

@@ -1,4 +1,4 @@
-"""Say how busy a job is, by what its Commits measured: delay, garbage collection, and the cores that it needs. Pure."""
+"""Say how busy a job is, by what its Commits measured: delay, garbage, spills, and the cores that it needs. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,24 @@ class LoadReport:
     Attributes:
         late_ms: How much later than its batch time the newest batch began, milliseconds: the scheduling delay.
         gc_share: The part of the tasks' time in which Java collected garbage, from 0 to 1.
+        spilled_bytes: How much memory the tasks of all of these batches together have moved to disk.
         cores: The cores that the job needs for what arrives at its live sources.
     """
 
     late_ms: float | None = None
     gc_share: float | None = None
+    spilled_bytes: int | None = None
     cores: CoreAdvice | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         cores = None if self.cores is None else asdict(self.cores)
-        return {"scheduling_delay_ms": self.late_ms, "gc_share": self.gc_share, "cores_needed": cores}
+        return {
+            "scheduling_delay_ms": self.late_ms,
+            "gc_share": self.gc_share,
+            "spilled_bytes": self.spilled_bytes,
+            "cores_needed": cores,
+        }
 
 
 def load_report(commits: Sequence[Commit]) -> LoadReport:
@@ -41,6 +48,7 @@ def load_report(commits: Sequence[Commit]) -> LoadReport:
     measured = [commit for commit in newest if "task_ms" in commit.load]
     tasks = sum(commit.load["task_ms"] for commit in measured)
     collected = sum(commit.load.get("gc_ms", 0.0) for commit in measured)
+    spilled = [int(commit.load["spilled_bytes"]) for commit in measured if "spilled_bytes" in commit.load]
     loads = [
         BatchLoad(
             time=commit.time,
@@ -54,5 +62,6 @@ def load_report(commits: Sequence[Commit]) -> LoadReport:
     return LoadReport(
         late_ms=newest[-1].load.get("late_ms") if newest else None,
         gc_share=round(collected / tasks, 4) if tasks else None,
+        spilled_bytes=sum(spilled) if spilled else None,
         cores=cores_needed(loads),
     )

@@ -204,7 +204,7 @@ class SparkEngine:
         """Run the one Spark job of a batch and return its receipts; the first loads the initial state before."""
         receipts = self._receipts(facts)
         spent = self._task_time.since_last()
-        return receipts if spent is None else [*receipts, {"kind": "load", "task_ms": spent[0], "gc_ms": spent[1]}]
+        return receipts if spent is None else [*receipts, {"kind": "load", **spent}]
 
     def _receipts(self, facts: BatchContext) -> Sequence[Mapping[str, Any]]:
         if facts.begins is None or not self._initial:

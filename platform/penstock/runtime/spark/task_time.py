@@ -1,7 +1,8 @@
-"""Read from Spark how long the tasks of a job ran, and how long Java collected garbage meanwhile."""
+"""Read from Spark how long the tasks of a job ran, how long Java collected garbage meanwhile, and what they spilled."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -13,33 +14,64 @@ __all__ = ["TaskTime"]
 
 
 class TaskTime:
-    """Adds up the time of tasks over all executors that are alive, and says what came since it was last asked.
+    """Adds up over all executors that are alive, and says what came since it was last asked.
 
-    Spark counts both numbers as tasks end. Its status store shows them up to a tenth of a second later, so a part of
-    what a batch took may count for the next one. An executor that is gone takes its numbers with it. A question costs
-    two calls into Java and three for each executor, about a millisecond on one machine.
+    Spark counts time as tasks end. Its status store shows it up to a tenth of a second later, so a part of what a batch
+    took may count for the next one. An executor that is gone takes its numbers with it. Bytes that were spilled are
+    those of stages, which count once they have ended.
+
+    A question costs three calls into Java, three for each executor, and two for each stage: about a millisecond on one
+    machine.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._before: dict[str, tuple[int, int]] | None = None
+        jvm: Any = context._jvm  # noqa: SLF001 - no public way
+        status = jvm.org.apache.spark.status.api.v1.StageStatus
+        self._ended = jvm.java.util.ArrayList()
+        self._ended.add(status.COMPLETE)
+        self._ended.add(status.FAILED)
+        self._no_quantiles: Any = context._gateway.new_array(jvm.double, 0)  # type: ignore[union-attr] # noqa: SLF001
+        self._newest_stage = -1
 
-    def since_last(self) -> tuple[int, int] | None:
-        """Return the milliseconds of tasks since the last call, and of those in garbage collection.
+    def since_last(self) -> Mapping[str, int] | None:
+        """Return what the tasks took since the last call, as the `load` of a Commit has it.
+
+        `task_ms` are their milliseconds, `gc_ms` those in garbage collection, and `spilled_bytes` how much memory they
+        have moved to disk, because it was not enough.
 
         None for the first call, which has nothing to compare with, and where Spark does not answer.
         """
         try:
-            now = self._read()
+            store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001 - no public way
+            now, spilled = self._executors(store), self._spilled(store)
         except Py4JError:  # a store that was replaced: no batch fails for a statistic
             return None
         before, self._before = self._before, now
         if before is None:
             return None
         tasks, collected = (sum(max(0, now[e][k] - before.get(e, (0, 0))[k]) for e in now) for k in (0, 1))
-        return tasks, min(tasks, collected)
+        return {"task_ms": tasks, "gc_ms": min(tasks, collected), "spilled_bytes": spilled}
 
-    def _read(self) -> dict[str, tuple[int, int]]:
-        executors: Any = self._context._jsc.sc().statusStore().executorList(True)  # noqa: FBT003, SLF001 - no public way
+    def _executors(self, store: Any) -> dict[str, tuple[int, int]]:
+        executors = store.executorList(True)  # noqa: FBT003 - Scala's signature
         rows = [executors.apply(number) for number in range(executors.size())]
         return {row.id(): (row.totalDuration(), row.totalGCTime()) for row in rows}
+
+    def _spilled(self, store: Any) -> int:
+        """Return the bytes of the stages that have ended since the last call.
+
+        Spark lists the newest first, and forgets old ones. A stage that ends after a newer one was counted is missed:
+        one of another thread, because those of a batch end before its last one begins.
+        """
+        stages = store.stageList(self._ended, False, False, self._no_quantiles, None)  # noqa: FBT003 - Scala's signature
+        spilled, newest = 0, self._newest_stage
+        for number in range(stages.size()):
+            stage = stages.apply(number)
+            if (stage_id := stage.stageId()) <= self._newest_stage:
+                break
+            newest = max(newest, stage_id)
+            spilled += stage.memoryBytesSpilled()
+        self._newest_stage = newest
+        return spilled

@@ -302,20 +302,28 @@ def test_a_drain_reads_on_in_spite_of_a_pause():
     assert control.admit(backlogs, backlogs, None, Limits(paused=True), draining=True).ends == {"s0": {"a": 30}}
 
 
-def test_a_batch_that_collected_garbage_ends_growth():
-    """SEMANTICS 8.4: by the share of its tasks' time, from the Commit."""
-    rates = []
-    for gc_ms in (0.0, 250.0):
-        clock = Clock()
-        control = control_of(clock, COSTS)
-        for batch, rows in enumerate([1_000, 1_200]):
-            time = clock.now
-            control.on_batch_submitted(offsets_of(batch, time))
-            clock.now += 300_000
-            load = {"task_ms": 500.0, "gc_ms": gc_ms}
-            control.on_batch_completed(commit_of(batch, time, rows).model_copy(update={"load": load}))
-        rates.append(control.pace().rate)
-    assert rates == [4_800, 1_200]
+@pytest.mark.parametrize(
+    ("pauses", "rate"),
+    [
+        ({}, 4_800),
+        ({"gc_ms": 90.0, "spilled_bytes": 0}, 4_800),
+        ({"gc_ms": 250.0, "spilled_bytes": 0}, 1_200),
+        ({"gc_ms": 0.0, "spilled_bytes": 18_000_000}, 4_800),
+        ({"gc_ms": 0.0, "spilled_bytes": 22_000_000}, 1_200),
+        ({"gc_ms": 60.0, "spilled_bytes": 12_000_000}, 1_200),
+    ],
+)
+def test_a_batch_that_collected_garbage_or_spilled_ends_growth(pauses: dict[str, float], rate: float):
+    """SEMANTICS 8.4: above a fifth of its tasks' time, from the Commit."""
+    clock = Clock()
+    control = control_of(clock, COSTS)
+    for batch, rows in enumerate([1_000, 1_200]):
+        time = clock.now
+        control.on_batch_submitted(offsets_of(batch, time))
+        clock.now += 300_000
+        load = {"task_ms": 500.0, **pauses}
+        control.on_batch_completed(commit_of(batch, time, rows).model_copy(update={"load": load}))
+    assert control.pace().rate == rate
 
 
 def test_max_rate_belongs_behind_a_source_and_is_a_number():

@@ -72,13 +72,13 @@ def test_a_completed_batch_says_how_busy_the_job_is() -> None:
     notes = Notes()
     events = BatchEvents([notes], ManualClock(9_000_000))
     for batch in range(3):
-        load = {"late_ms": 250.0, "waiting": 1_500, "task_ms": 1_500, "gc_ms": 150} if batch else {}
+        load = {"late_ms": 250.0, "waiting": 1_500, "task_ms": 1_500, "gc_ms": 150, "spilled_bytes": 9} if batch else {}
         events.on_batch_submitted(offsets(batch))
         counts = {"source:orders": {"read": 1_000}}
         events.on_batch_completed(commit(batch, accounting=counts, load=load))
     infos = [info for event, info in notes.heard if event == "completed"]
-    assert [(i.late_by, i.waiting, i.gc_share, i.cores) for i in infos] == [
-        (None, None, None, None), (0.25, 1_500, 0.1, None), (0.25, 1_500, 0.1, 2),
+    assert [(i.late_by, i.waiting, i.gc_share, i.spilled_bytes, i.cores) for i in infos] == [
+        (None, None, None, None, None), (0.25, 1_500, 0.1, 9, None), (0.25, 1_500, 0.1, 9, 2),
     ]  # fmt: skip
     assert all(info.cores is None for event, info in notes.heard if event != "completed")
 

@@ -11,18 +11,19 @@ from penstock.runtime.process.job_load import LoadReport, load_report
 def busy(batch: int, epoch: int = 1, *, task_ms: float = 1_500, **load: float):
     """Return the Commit of a batch that has read all of 1,000 rows."""
     counts = {"source:orders": {"read": 1_000}, "filter:f": {"rows": 1_000}}
-    facts = {"late_ms": 20.5, "waiting": 1_000, "task_ms": task_ms, "gc_ms": 150} | load
+    facts = {"late_ms": 20.5, "waiting": 1_000, "task_ms": task_ms, "gc_ms": 150, "spilled_bytes": 7} | load
     return commit(batch, epoch, accounting=counts, load=facts)
 
 
-def test_delay_garbage_and_cores_are_those_of_the_newest_batches() -> None:
+def test_delay_garbage_spills_and_cores_are_those_of_the_newest_batches() -> None:
     """1,000 rows a second cost a second and a half of a core."""
     report = load_report([busy(k) for k in range(4)])
     cores = CoreAdvice(cores=2, offered=1_000, per_core=4_000 / 6)
-    assert report == LoadReport(late_ms=20.5, gc_share=0.1, cores=cores)
+    assert report == LoadReport(late_ms=20.5, gc_share=0.1, spilled_bytes=28, cores=cores)
     assert report.to_json() == {
         "scheduling_delay_ms": 20.5,
         "gc_share": 0.1,
+        "spilled_bytes": 28,
         "cores_needed": {"cores": 2, "offered": 1_000, "per_core": 4_000 / 6},
     }
 
