@@ -1,8 +1,9 @@
 """Run the departures job on a topic that is written meanwhile, kill its driver and the broker, and compare with pandas.
 
 Run as `python -m tools.demo_kafka [FLIGHTS]`, or `make demo-kafka`. A producer replays the first so many departures of
-a year, or all, with a burst of ten times its speed in the middle; records come late, twice, or cannot be decoded. The
-driver is killed in the burst, and the broker after it, while the producer writes.
+a year, or all, with a burst of ten times its speed before the middle, and another one while the broker is away; records
+come late, twice, or cannot be decoded. The driver is killed in the first burst, and the broker half way, while the
+producer writes.
 Everything the demo makes is in `.demo-kafka/`, which each run begins by emptying. The exception is the PostgreSQL
 server, which ends with the demo.
 Exit code 0 means that the topic has each record once and in order, and that in every place the job writes to, each
@@ -50,9 +51,9 @@ DRIVER_LOGS = CHECKPOINT.parent / "_logs" / JOB
 SEED = 2013
 SPEED = 2_500.0
 """Records a second."""
-BURST, BURST_ENDS, HELD = 0.09, 0.79, 0.955
-"""The shares of the records at which they are written ten times as fast, and as before; and from which they are kept
-for the time in which the broker is away."""
+BURST, BURST_ENDS, HELD, AGAIN = 0.09, 0.47, 0.5, 0.56
+"""The shares of the records at which they are written ten times as fast, and as before; from which they are kept for
+the time in which the broker is away; and from which they are written ten times as fast again."""
 QUICK = 700
 """Milliseconds of a batch after which the driver waits for its next tick."""
 FLYING = 0.1
@@ -104,11 +105,11 @@ def _run(screen: Screen, stream: DemoStream, broker: KafkaServer, records: Seque
     stream.ask("start", JOB)
     events = stream.events()
     _follow(screen, events, lambda event: event.get("event") == "run.took_over")
-    burst, over, held = (round(len(records) * share) for share in (BURST, BURST_ENDS, HELD))
-    speeds = {0: SPEED, burst: 10 * SPEED, over: SPEED}
+    burst, over, held, again = (round(len(records) * share) for share in (BURST, BURST_ENDS, HELD, AGAIN))
+    speeds = {0: SPEED, burst: 10 * SPEED, over: SPEED, again: 10 * SPEED}
     with Replay(records, topic=TOPIC, servers=SERVERS, speeds=speeds, stops=held) as replay:
-        half = (burst + over) // 2
-        event = _follow(screen, events, lambda event: _committed(event) and replay.written >= half)
+        late = (burst + 3 * over) // 4
+        event = _follow(screen, events, lambda event: _committed(event) and replay.written >= late)
         time.sleep(event["ms"] / 2_000)  # into the middle of the next batch
         screen.say(f"kill -9 of the driver, its JVM and its workers: {stream.kill_driver()} processes, all gone")
         screen.say(f"the log ends with {read_story(CHECKPOINT).last}")
