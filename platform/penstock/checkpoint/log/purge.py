@@ -1,9 +1,10 @@
 """Delete what no restart and no restore can need any more from a log (DESIGN 4, stage c6).
 
 A purge deletes entries before the last Compaction but one that neither of the last two names, and that have a milestone
-after them. It deletes the newest first, so that older entries that must stay never stop it. A Takeover goes only with
-the Release before it, or alone where that one is a milestone, which stays. After any other entry, its slot is the next
-one of a driver that may still sleep, and only the Takeover there fences that driver (decision 58).
+after them. Each process begins at another place among them. A driver that lives only for a few batches would else look
+at nothing but the Takeovers of those that were killed before it, which stay. A Takeover goes only with the Release
+before it, or alone where that one is a milestone. After any other entry, its slot is the next one of a driver that may
+still sleep, and only the Takeover there fences that driver (decision 58).
 The rules look at entries that never change, so a purge may be repeated, interrupted, or run late by a fenced driver.
 """
 
@@ -20,7 +21,7 @@ __all__ = ["AT_MOST", "BURST", "Purge"]
 
 AT_MOST = 4
 """Entries that the purge of a batch looks at, also when a milestone frees thousands at once: 0.35 ms each on a disk.
-A batch adds two, so a purge always catches up."""
+A batch adds two."""
 
 BURST = 128
 """Entries that who leaves the log looks at: twice what was appended since the last Compaction, so that a job that only
@@ -38,20 +39,21 @@ class Purge:
 
     log: Log
     _todo: dict[int, None] = field(default_factory=dict)
-    """The slots that may go one day, ascending: a set that knows its newest."""
+    """The slots that may go one day, in the order of the purge."""
     _listed_for: int = 0
+    _judged: int | None = None
     _compactions: tuple[Compaction, ...] = ()
     _before: int = 0
     _needed: set[int] = field(default_factory=set)
 
     def run(self, newest: int | None, *, at_most: int = AT_MOST) -> int:
-        """Delete what may go, newest first, and return how much; `newest` is the slot of the newest Compaction.
+        """Delete what may go, and return how much; `newest` is the slot of the newest Compaction.
 
         `at_most` is how many entries it looks at; those that a Compaction names are passed over unread.
         """
         self._judge(newest)
         self._list()
-        may_go = (slot for slot in reversed(self._todo) if slot < self._before and slot not in self._needed)
+        may_go = (slot for slot in self._todo if slot < self._before and slot not in self._needed)
         deleted = 0
         for slot in [*islice(may_go, at_most)]:
             deleted += self._delete(slot)
@@ -64,15 +66,17 @@ class Purge:
         seen = log.seen if log.seen >= 0 else log.find_tail()
         milestone = seen - seen % log.slots.strides[0]
         if milestone > self._listed_for:
-            self._todo = dict.fromkeys(slot for slot in log.slots.listed() if log.slots.expendable(slot, seen))
+            slots = [slot for slot in log.slots.listed() if log.slots.expendable(slot, seen)]
+            begin = seen % len(slots) if slots else 0
+            self._todo = dict.fromkeys(reversed([*slots[begin:], *slots[:begin]]))
             self._listed_for = milestone
 
     def _follows_a_milestone_release(self, slot: int) -> bool:
         return not (slot - 1) % self.log.slots.strides[0] and isinstance(self._read(slot - 1), Release)
 
     def _judge(self, newest: int | None) -> None:
-        """Read the last two Compactions, if they are not known; where one cannot be read, nothing goes."""
-        if newest is None or any(known.placed.slot == newest for known in self._compactions[:1]):
+        """Read the last two Compactions, once; where one cannot be read, nothing goes until there is another."""
+        if newest is None or newest == self._judged:
             return
         self._before, self._needed = 0, set()
         last = self._compaction(newest)
@@ -80,6 +84,7 @@ class Purge:
         if last is not None and before is not None:
             self._compactions = (last, before)
             self._before, self._needed = before.placed.slot, last.needed | before.needed
+        self._judged = newest  # not before: a store that does not answer is asked again
 
     def _compaction(self, slot: int | None) -> Compaction | None:
         entry = None if slot is None else self._read(slot)

@@ -134,15 +134,10 @@ class Retention:
             parts.append(lambda: log.store.janitor(_GRACE, commit.time / 1_000_000))
         # The folders each in a batch of its own: together they would delay one by 20 ms. The log in all batches: for
         # thousands of batches behind a milestone, one in eight would delete for 11 ms.
-        due = parts[turn::EVERY]
-        if commit.batch >= self._purge_from:
-            due.insert(0, partial(self._purge.run, self._compaction))
-        for part in due:
-            try:
-                part()
-            except (PenstockError, OSError) as why:  # what is left costs room, and the next sweep tries again
-                _warn(why)
-                self._purge_from = commit.batch + EVERY
+        if commit.batch >= self._purge_from and not _went(partial(self._purge.run, self._compaction)):
+            self._purge_from = commit.batch + EVERY
+        for part in parts[turn::EVERY]:
+            _went(part)
 
     def sweep_all(self, log: Log, *, now: float) -> int:
         """Delete all that lies below the floor, as adopted, and return how many files went; `now` in seconds."""
@@ -234,17 +229,20 @@ class Retention:
 
 def purge_at_rest(owned: OwnedLog) -> None:
     """Delete some of what the log needs no more, before its owner leaves it; what cannot be deleted is a warning."""
+    _went(partial(Purge(owned.log).run, owned.compaction, at_most=BURST))
+
+
+def _went(part: Callable[[], int]) -> bool:
+    """Do a part of a sweep, and return whether it could: what is left costs room, and the next sweep tries again."""
     try:
-        Purge(owned.log).run(owned.compaction, at_most=BURST)
-    except (PenstockError, OSError) as why:
-        _warn(why)
-
-
-def _warn(why: PenstockError | OSError) -> None:
-    if isinstance(why, PenstockError):
+        part()
+    except PenstockError as why:
         events.warning("janitor.not_swept", reason=why.what, where=why.where)
-    else:
+    except OSError as why:
         events.warning("janitor.not_swept", reason=str(why), where=why.filename)
+    else:
+        return True
+    return False
 
 
 def sweep_left(folder: CheckpointFolder, log: Log, *, keep: int, now: float) -> int:

@@ -87,15 +87,49 @@ def test_before_the_second_compaction_nothing_goes(compactions: int) -> None:
 
 
 @pytest.mark.fault("F30")
-def test_a_call_does_a_bounded_share_newest_first() -> None:
-    """A milestone frees thousands at once; no batch pays for them all, and old ones that stay stand in nobody's way."""
+def test_a_call_does_a_bounded_share() -> None:
+    """A milestone frees thousands at once, and no batch pays for them all; with a Release goes the Takeover after it."""
     store = MemoryStore()
     log, owned = long_job(store)
-    ever, left = Purge(log), []
-    for _ in range(6):
-        ever.run(owned.compaction, at_most=3)
-        left.append([slot for slot in slots(store) if slot < 19 and slot not in LEFT])
-    assert left == [[1, 2, 3, 5, 6, 7, 11, 13], [1, 2, 3, 5, 6, 7], [1, 2, 3], [], [], []]
+    ever = Purge(log)
+    deleted = [ever.run(owned.compaction, at_most=3) for _ in range(6)]
+    assert sum(deleted) == 11
+    assert max(deleted) <= 4
+    assert slots(store) == LEFT
+
+
+@pytest.mark.fault("F30")
+def test_processes_begin_at_different_places() -> None:
+    """What stays would else stand in the way of each of them."""
+    begins = set()
+    for more in range(8):
+        store = MemoryStore()
+        log, owned = long_job(store)
+        for batch in range(10, 10 + more):
+            run_batch(owned, batch, floor=6)
+        before = slots(store)
+        Purge(log).run(owned.compaction, at_most=1)
+        begins.add((*sorted({*before} - {*slots(store)}),))
+    assert len(begins) > 4
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.parametrize("batches", [2, 5])
+def test_drivers_that_are_killed_one_after_the_other_leave_their_takeovers_only(batches: int) -> None:
+    """Each looks at four entries a batch. Of what they append, what stays for a while is as much as what stays."""
+    store = MemoryStore()
+    lives = 2_000 // (2 * batches + 1)
+    log, number = Log(store, stride=256), 0
+    for life in range(lives):
+        owned, purge = own(log, f"w{life}"), Purge(log)
+        for _ in range(batches):
+            run_batch(owned, number, floor=max(0, number - 2))
+            compact(log, owned, every=16)
+            purge.run(owned.compaction)
+            number += 1
+    left = slots(store)
+    assert len(left) < 2 * lives + 2 * 256
+    assert recover(log).next_batch == number
 
 
 @pytest.mark.fault("F30")
@@ -198,6 +232,25 @@ def test_purging_every_batch_costs_next_to_nothing() -> None:
     assert len(inner.list("log")) < 64 * 3
     assert [kept.batch for kept in recover(log).kept] == [495, 496, 497, 498, 499]
     leave(owned)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_newest_compactions_are_read_once(lost: int) -> None:
+    """Also where there is only one, or where one cannot be read: not by each batch until there is another."""
+    store = MemoryStore()
+    log, owned = long_job(store)
+    newest = owned.compaction
+    assert newest is not None
+    for slot in (newest, 19)[:lost]:
+        store.delete(log.path(slot))
+        store.create(log.path(slot), b"")
+    watched = FaultyStore(store)
+    ever = Purge(Log(watched, stride=4))
+    ever.run(newest, at_most=ALL)
+    before = watched.calls
+    for _ in range(8):
+        ever.run(newest)
+    assert watched.calls == before
 
 
 def test_a_short_log_is_never_listed() -> None:

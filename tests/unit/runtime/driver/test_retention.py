@@ -404,6 +404,24 @@ def test_a_purge_that_failed_is_tried_again_eight_batches_later(tmp_path: Path) 
     assert [event["event"] for event in events] == ["janitor.not_swept"] * 4
 
 
+@pytest.mark.fault("F30")
+def test_folders_that_cannot_be_swept_do_not_stop_the_purge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F30: each has its warning, and the log goes on being purged in every batch."""
+    purged: list[int | None] = []
+    monkeypatch.setattr(retention.Purge, "run", lambda _, newest: purged.append(newest) or 0)
+
+    def denied() -> int:
+        raise PermissionError(errno.EACCES, "permission denied", "this folder")
+
+    monkeypatch.setattr(Retention, "_parts", lambda *_: [denied, denied, denied])
+    janitor, log = Retention(LocalFolder(tmp_path), keep=20), short_log()
+    with capture_logs() as events:
+        for batch in range(64):
+            janitor.sweep(SimpleNamespace(batch=batch, held={}, floor=0, time=0), log)  # type: ignore[arg-type]
+    assert len(purged) == 64
+    assert [event["event"] for event in events] == ["janitor.not_swept"] * 24
+
+
 def test_a_run_of_one_batch_sweeps_what_sources_keep_beside_a_saved_checkpoint(tmp_path: Path) -> None:
     """F30: it reads the saved Commits itself, because the batch that sweeps the state is one of another run."""
     asked: list[list[int]] = []
