@@ -87,7 +87,7 @@ def steady(value: Any, root: Path) -> Any:
     match value:
         case dict():
             fixed = {key: _FIXED[key] if key in _FIXED else steady(each, root) for key, each in value.items()}
-            for name, number in (("timings", 1.5), ("written", 1024), ("load", 1.5)):
+            for name, number in (("timings", 1.5), ("written", 1024), ("load", 2.0)):
                 if name in fixed:
                     fixed[name] = dict.fromkeys(sorted(fixed[name]), number)  # in the order in which tasks end
             return fixed

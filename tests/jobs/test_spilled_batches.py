@@ -1,4 +1,7 @@
-"""A batch whose tasks have spilled memory to disk says so, and the next one does not grow (SEMANTICS 8.4)."""
+"""A batch whose tasks have spilled memory to disk says so in its Commit, by what Spark tells (SEMANTICS 8.4).
+
+That growth ends by it: `unit/runtime/driver/test_rate_control.py`.
+"""
 
 from __future__ import annotations
 

@@ -16,19 +16,21 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from penstock.rates.cost_model import CostModel
 
-__all__ = ["REMEMBERED", "Measurement", "RateEstimator", "learned", "replayed"]
+__all__ = ["REMEMBERED", "Measurement", "RateEstimator", "estimated", "learned", "replayed"]
 
 REMEMBERED = 100
 """How many of the newest batches a driver feeds to an estimator at its start."""
 
 
 class Measurement(NamedTuple):
-    """The arguments of `RateEstimator.compute` for one batch that is committed."""
+    """What estimators learn of a committed batch: the arguments of `RateEstimator.compute`, and one of a cost model."""
 
     time_ms: float
     rows: int
     processing_ms: float
     scheduling_ms: float
+    pause_ms: float = 0.0
+    """The milliseconds that garbage collection and spilling took."""
 
 
 @runtime_checkable
@@ -60,20 +62,24 @@ class RateEstimator(Protocol):
         """
 
 
-def learned(estimator: RateEstimator, batch: Measurement, *, pause_ms: float = 0.0) -> float | None:
-    """Feed a batch to an estimator, follow the advice of a cost model as a driver does, and return the new rate.
+def estimated(estimator: RateEstimator, batch: Measurement) -> float | None:
+    """Feed a batch to an estimator, and return what it computes. Only a cost model heeds pauses."""
+    time_ms, rows, processing_ms, scheduling_ms, pause_ms = batch
+    if isinstance(estimator, CostModel):
+        return estimator.compute(time_ms, rows, processing_ms, scheduling_ms, pause_ms=pause_ms)
+    return estimator.compute(time_ms, rows, processing_ms, scheduling_ms)
 
-    `pause_ms` are the milliseconds that garbage collection and spilling took, which only a cost model heeds.
-    """
-    if not isinstance(estimator, CostModel):
-        return estimator.compute(*batch)
-    return None if estimator.compute(*batch, pause_ms=pause_ms) is None else estimator.adopt()
+
+def learned(estimator: RateEstimator, batch: Measurement) -> float | None:
+    """Feed a batch to an estimator, follow the advice of a cost model as a driver does, and return the new rate."""
+    rate = estimated(estimator, batch)
+    return rate if rate is None or not isinstance(estimator, CostModel) else estimator.adopt()
 
 
 def replayed(estimator: RateEstimator, batches: Iterable[Measurement]) -> float | None:
     """Feed batches of the log, oldest first, to a new estimator; return the rate in force after them, None for none."""
     rate = None
     for batch in batches:
-        estimated = estimator.compute(*batch)
-        rate = rate if estimated is None else estimated
+        newer = estimated(estimator, batch)
+        rate = rate if newer is None else newer
     return rate

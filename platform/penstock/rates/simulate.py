@@ -14,7 +14,7 @@ from random import Random
 from penstock.errors import ConfigError
 from penstock.rates.cost_model import CostModel
 from penstock.rates.division import partition_bounds, partition_limits
-from penstock.rates.estimator import Measurement, RateEstimator, learned
+from penstock.rates.estimator import Measurement, RateEstimator, estimated, learned
 from penstock.rates.load import Load
 from penstock.rates.quantities import at_least, positive
 from penstock.time.triggers import FixedInterval
@@ -190,10 +190,10 @@ def simulate(
         if estimator is not None:
             batch = Measurement(now / 1000, rows, took, late)
             follows = adapts is Interval.ADAPTIVE
-            estimated = learned(estimator, batch) if follows else estimator.compute(*batch)
+            newer = learned(estimator, batch) if follows else estimated(estimator, batch)
             if isinstance(estimator, CostModel) and follows:
                 micros = round(estimator.interval_ms * 1000)
-            rate = rate if estimated is None else estimated
+            rate = rate if newer is None else newer
     return Simulation(tuple(batches))
 
 

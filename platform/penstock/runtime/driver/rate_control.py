@@ -144,13 +144,9 @@ class RateControl(Listener):
         if self._estimator is None or began is None or began[0] != commit.batch or _sends_again(commit):
             return
         _, monotonic, _ = began
-        measured = Measurement(
-            self._zero_ms + self._clock.monotonic() * 1_000,
-            self._rows(commit),
-            (self._clock.monotonic() - monotonic) * 1_000,
-            self._load["late_ms"],
-        )
-        rate = learned(self._estimator, measured, pause_ms=measured.processing_ms * pause_share(commit.load))
+        now = self._clock.monotonic()
+        took_ms, late_ms = (now - monotonic) * 1_000, self._load["late_ms"]
+        rate = learned(self._estimator, self._measurement(commit, self._zero_ms + now * 1_000, took_ms, late_ms))
         self._rate = self._rate if rate is None else rate
         self._note_interval()
 
@@ -175,9 +171,11 @@ class RateControl(Listener):
 
     def _measured(self, commit: Commit) -> Measurement:
         """Return what the log tells of a batch: its stages up to the Commit, which are most of its time."""
-        return Measurement(
-            commit.time / 1_000, self._rows(commit), sum(commit.timings.values()), commit.load.get("late_ms", 0.0)
-        )
+        took_ms = sum(commit.timings.values())
+        return self._measurement(commit, commit.time / 1_000, took_ms, commit.load.get("late_ms", 0.0))
+
+    def _measurement(self, commit: Commit, end_ms: float, took_ms: float, late_ms: float) -> Measurement:
+        return Measurement(end_ms, self._rows(commit), took_ms, late_ms, took_ms * pause_share(commit.load))
 
     def _note_interval(self) -> None:
         """Read the interval that rates are for, which a cost model lengthens (SEMANTICS 8.4).

@@ -17,11 +17,13 @@ class TaskTime:
     """Adds up over all executors that are alive, and says what came since it was last asked.
 
     Spark counts time as tasks end. Its status store shows it up to a tenth of a second later, so a part of what a batch
-    took may count for the next one. An executor that is gone takes its numbers with it. Bytes that were spilled are
-    those of stages, which count once they have ended.
+    took may count for the next one. An executor that is gone takes its numbers with it.
 
-    A question costs three calls into Java, three for each executor, and two for each stage: about a millisecond on one
-    machine.
+    Bytes that were spilled are those of stages. A stage counts as a whole, once the store shows that it has ended. That
+    may be after the job has given its result: then its bytes count for the next batch.
+
+    A question costs three calls into Java, three for each executor, and three for each stage of a batch: about a
+    millisecond on one machine.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -33,7 +35,10 @@ class TaskTime:
         self._ended.add(status.COMPLETE)
         self._ended.add(status.FAILED)
         self._no_quantiles: Any = context._gateway.new_array(jvm.double, 0)  # type: ignore[union-attr] # noqa: SLF001
-        self._newest_stage = -1
+        self._counted: set[int] | None = None
+        """The newest stages that had ended as of the last call."""
+        self._horizon = -1
+        """The newest stage of the call before that: one that ends later than a newer one is still counted."""
 
     def since_last(self) -> Mapping[str, int] | None:
         """Return what the tasks took since the last call, as the `load` of a Commit has it.
@@ -62,16 +67,17 @@ class TaskTime:
     def _spilled(self, store: Any) -> int:
         """Return the bytes of the stages that have ended since the last call.
 
-        Spark lists the newest first, and forgets old ones. A stage that ends after a newer one was counted is missed:
-        one of another thread, because those of a batch end before its last one begins.
+        Spark lists the newest first, and forgets old ones.
         """
         stages = store.stageList(self._ended, False, False, self._no_quantiles, None)  # noqa: FBT003 - Scala's signature
-        spilled, newest = 0, self._newest_stage
+        before, ended, spilled = self._counted or set(), set(), 0
         for number in range(stages.size()):
             stage = stages.apply(number)
-            if (stage_id := stage.stageId()) <= self._newest_stage:
+            if (stage_id := stage.stageId()) <= self._horizon:
                 break
-            newest = max(newest, stage_id)
-            spilled += stage.memoryBytesSpilled()
-        self._newest_stage = newest
+            ended.add(stage_id)
+            if stage_id not in before:
+                spilled += stage.memoryBytesSpilled()
+        self._horizon = max(ended if self._counted is None else before, default=self._horizon)
+        self._counted = ended
         return spilled

@@ -116,7 +116,7 @@ def test_a_cost_model_that_a_job_has_changed_is_run_like_any_estimator() -> None
             raise LookupError("lost")
 
     with capture_logs() as logs:
-        assert learned(own_estimator(Lost, 1_000.0), Measurement(*batch), pause_ms=1.0) is None
+        assert learned(own_estimator(Lost, 1_000.0), Measurement(*batch, pause_ms=1.0)) is None
         assert replayed(own_estimator(Lost, 1_000.0), [Measurement(*batch)]) is None
     assert [entry["error"] for entry in logs] == ["LookupError('lost')"] * 2
 

@@ -315,15 +315,19 @@ def test_a_drain_reads_on_in_spite_of_a_pause():
 )
 def test_a_batch_that_collected_garbage_or_spilled_ends_growth(pauses: dict[str, float], rate: float):
     """SEMANTICS 8.4: above a fifth of its tasks' time, from the Commit."""
-    clock = Clock()
+    clock, commits = Clock(), []
     control = control_of(clock, COSTS)
     for batch, rows in enumerate([1_000, 1_200]):
         time = clock.now
         control.on_batch_submitted(offsets_of(batch, time))
         clock.now += 300_000
         load = {"task_ms": 500.0, **pauses}
-        control.on_batch_completed(commit_of(batch, time, rows).model_copy(update={"load": load}))
+        commits.append(commit_of(batch, time, rows, ms=300).model_copy(update={"load": load}))
+        control.on_batch_completed(commits[-1])
     assert control.pace().rate == rate
+    again = control_of(clock, COSTS)
+    again.on_takeover(SimpleNamespace(kept=tuple(commits)))
+    assert again.pace().rate == rate, "a restart begins with the rate that was in force"
 
 
 def test_max_rate_belongs_behind_a_source_and_is_a_number():

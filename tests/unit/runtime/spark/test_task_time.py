@@ -107,9 +107,14 @@ def test_each_stage_that_has_ended_counts_once() -> None:
     store.stages = [(0, "COMPLETE", 9_000), (1, "COMPLETE", 70)]
     times = TaskTime(store)  # type: ignore[arg-type]
     assert times.since_last() is None
-    store.stages += [(2, "COMPLETE", 500), (3, "FAILED", 40), (3, "COMPLETE", 3), (4, "SKIPPED", 0), (5, "ACTIVE", 8)]
+    store.stages += [(2, "COMPLETE", 500), (3, "FAILED", 40), (3, "COMPLETE", 3), (4, "SKIPPED", 0)]
     assert times.since_last() == load(0, 0, 543)
     assert times.since_last() == load(0, 0)
-    store.stages[-1] = (5, "COMPLETE", 800)
+    store.stages += [(5, "ACTIVE", 8), (6, "COMPLETE", 10)]
+    assert times.since_last() == load(0, 0, 10)
+    store.stages[-2] = (5, "COMPLETE", 800)  # beside the newer one, and later
     del store.stages[:3]  # Spark forgets old ones
     assert times.since_last() == load(0, 0, 800)
+    assert times.since_last() == load(0, 0)
+    store.stages += [(7, "COMPLETE", 1)]
+    assert times.since_last() == load(0, 0, 1)
