@@ -70,15 +70,17 @@ _COMPILED_SOON = (
     "-XX:Tier4MinInvocationThreshold=200",
     "-XX:Tier4CompileThreshold=3000",
 )
-"""A fifth of Java's own thresholds (decision 244).
+"""Java's own are 5,000, 600 and 15,000 (decision 244).
 
 Spark runs some thousand methods once a batch, so all of these are compiled about the same time. By Java's own it is
 after 5,000 batches, minutes into a stream, and each takes a processor for a batch.
 """
+_SCALED = "-XX:CompileThresholdScaling"
+"""An option of a user that Java multiplies with these thresholds, whichever comes last."""
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use(?!G1)\w+GC\b")
 """Options of a user who chooses the collector: another one may give up all else for a short collection."""
 _PAUSE = 20
-"""Milliseconds that a collection should take at most, which Java heeds where it can. Half of them is spent whatever it
+"""Milliseconds that a collection should take at most, which Java heeds where it can. About four are spent whatever it
 collects, so that with a lower limit more batches are slow."""
 _MEMORY = "spark.driver.memory"
 _MEBIBYTES = {"m": 1, "g": 1024, "t": 1024**2}
@@ -139,10 +141,11 @@ def session_settings(
     options = [
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
         _REGIONS,
-        *_COMPILED_SOON,
     ]
-    own = (settings or {}).get(_OPTIONS)
-    if _OTHER_COLLECTOR.search(own or "") is None:
+    own = (settings or {}).get(_OPTIONS, "")
+    if _SCALED not in own:
+        options += _COMPILED_SOON
+    if _OTHER_COLLECTOR.search(own) is None:
         options += _heap_options(memory)
     if jars is not None and (jars / ARCHIVE).is_file():
         options += archive_options(jars)
