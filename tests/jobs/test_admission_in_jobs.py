@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from growing import Topic
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from penstock import Job, agg, seconds
 from penstock.checkpoint.log.entries import Offsets
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.roots import control_store
 from penstock.cli.main import app
 from penstock.rates import Constant
@@ -86,9 +88,13 @@ def test_a_limit_that_changes_is_recorded_by_the_first_batch_that_uses_it(tmp_pa
     with Harness(counting(topic), tmp_path, settings=DriverSettings(limits=lambda: limits[0])) as h:
         h.batch(follow=False)
         assert h.commit().sources["topic"].position == {"a": 6, "b": 2}
+        waits = MagicMock(spec=Listener)
+        h._running().driver.listeners += (waits,)
         limits.pop(0)
         h.batch(follow=False)
         assert h.commit().sources["topic"].position == {"a": 6, "b": 2}
+        paused = {"rows": 8, "paused": True, "bound": {"topic": "paused"}}
+        waits.on_waiting.assert_called_with(paused, {"topic": ["a", "b"]})  # for status: a pause has no Offsets
         limits.pop(0)
         h.batch(follow=False)
         assert h.commit().sources["topic"].position == {"a": 10, "b": 3}

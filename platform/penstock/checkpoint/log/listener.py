@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.checkpoint.log.entries import Commit, Offsets
@@ -29,6 +29,9 @@ class Listener:
 
     def on_batch_started(self, offsets: Offsets) -> None:
         """Hear that a batch is computed: also one that was planned by another driver, which died."""
+
+    def on_waiting(self, limits: Mapping[str, Any], held_back: Mapping[str, Sequence[str]]) -> None:
+        """Hear that there is no batch to run now, by which limits, and in which partitions these keep rows."""
 
     def on_publishing(self, commit: Commit, sinks: Sequence[str]) -> None:
         """Hear that some sinks get a committed batch next; heard again where a start publishes it again."""

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import floor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
+from penstock.checkpoint.log.entries import HELD_BACK
 from penstock.graph.policies import MaxRate
 from penstock.rates.division import bounded_shares
 from penstock.rates.limits import Limits, SourceLimits
 from penstock.sources.backlog import Ends, ReadLimit, Waiting, divide
 
-__all__ = ["Admitted", "Backlogs", "Bound", "Pace", "admit", "rates_of"]
+__all__ = ["Admitted", "Backlogs", "Bound", "Pace", "admit", "held_back_of", "rates_of"]
 
 Number = TypeVar("Number", int, float)
 Backlogs = Mapping[str, Mapping[str, Waiting]]
@@ -113,6 +114,11 @@ def admit(
         if any(ends[name][p] < waiting.latest for p, waiting in backlog.items()):
             bound[name] = _binding(backlog, rules).value
     return Admitted(ends=ends, limits=_recorded(in_force, bound))
+
+
+def held_back_of(ranges: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the partitions with rows that a batch leaves, by source, from the ranges of its Offsets."""
+    return {source: names for source, of in ranges.items() if (names := of.get(HELD_BACK))}
 
 
 def _recorded(in_force: dict[str, JsonValue], bound: Mapping[str, str]) -> dict[str, JsonValue]:

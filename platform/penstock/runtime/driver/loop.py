@@ -35,15 +35,7 @@ from penstock.errors import Fenced, SinkBehind
 from penstock.quality.held.release import keep_held
 from penstock.runtime.driver.commit import CommitDraft, decide
 from penstock.runtime.driver.engine import Engine
-from penstock.runtime.driver.next_batch import (
-    NextBatch,
-    TickClock,
-    available,
-    facts_of,
-    next_batch,
-    rows_of,
-    spans_of,
-)
+from penstock.runtime.driver.next_batch import NextBatch, TickClock, available, facts_of, next_batch, rows_of, spans_of
 from penstock.runtime.driver.ownership import FAILED, anybody_may, fencing, taking_over
 from penstock.runtime.driver.publishing import origin_of, publish_patiently
 from penstock.runtime.driver.rate_control import RateControl
@@ -138,6 +130,7 @@ class Driver:
                 break
             self._since = planned.since
             if planned.offsets is None:
+                self._tell_of_wait(planned)
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
             elif planned.wait and planned.offsets.time > self._now():
@@ -244,6 +237,9 @@ class Driver:
 
     def _now(self) -> int:
         return self._ticks.now(self.clock, self.trigger, self.last_time)
+
+    def _tell_of_wait(self, planned: NextBatch) -> None:
+        self.tell(lambda listener: listener.on_waiting(planned.limits, planned.held_back))
 
     def _wait_until(self, tick: int) -> None:
         """Wait for a tick, and do meanwhile what is asked for between batches: the tick may be an hour away."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import structlog
@@ -14,10 +14,10 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
 from penstock.graph.steps import StepNode
-from penstock.runtime.driver.admission import Admitted, Backlogs
+from penstock.runtime.driver.admission import Admitted, Backlogs, held_back_of
 from penstock.runtime.driver.engine import Engine
 from penstock.runtime.driver.settings import DriverSettings
-from penstock.runtime.driver.source_alignment import held_at, ruled, too_far_ahead
+from penstock.runtime.driver.source_alignment import ahead_of, held_at, ruled
 from penstock.runtime.driver.table_versions import TABLES, tables_of
 from penstock.runtime.driver.watermarks import idle_due
 from penstock.runtime.snapshots.scheduler import DataCheckpoints
@@ -61,13 +61,16 @@ _POLL = 50_000
 class NextBatch:
     """Hold the Offsets of the next batch, or None to wait; `wait` is in microseconds.
 
-    `since` is the time from which the driver could read. `follows`: not just because time has passed.
+    `since` is the time from which the driver could read. `follows`: not just because time has passed. Of a wait,
+    `limits` are those in force, as Offsets have them, and `held_back` the partitions that they keep rows in, by source.
     """
 
     offsets: Offsets | None
     since: int
     wait: int = 0
     follows: bool = True
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    held_back: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def next_batch(
@@ -104,7 +107,7 @@ def next_batch(
     if weigh:
         backlogs = {name: engine.source(name).weighed(backlog) for name, backlog in backlogs.items()}
     within = backlogs if target is None else {name: clamp(b, target[name]) for name, b in backlogs.items()}
-    ahead = _ahead(graph, commit, None if target is None else within)
+    ahead = ahead_of(graph, commit, None if target is None else within)
     admitted = admit(held_at(within, ahead), backlogs, None if last_time is None else tick.time - last_time)
     admitted = ruled(admitted, within, ahead)
     ranges = {s.name: _range(engine, s, commit, backlogs.get(s.name), admitted) for s in graph.sources}
@@ -123,13 +126,15 @@ def next_batch(
         or (commit is not None and not commit.sources.keys() <= ranges.keys())
     )
     if not (fresh or by_time or due):
+        left = held_back_of(ranges)
+        waits = NextBatch(None, since, max(_POLL, tick.wait), limits=admitted.limits, held_back=left)
         if admitted.paused and target is not None and any(w.rows for b in within.values() for w in b.values()):
-            return NextBatch(None, since=since, wait=max(_POLL, tick.wait))  # it ends when all is read, and not before
+            return waits  # it ends when all is read, and not before
         left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
         if not (going or left_open) or (target is not None and not drain):
             return None
         if not drain:
-            return NextBatch(None, since=since, wait=max(_POLL, tick.wait))
+            return waits
         ending = True
     settings: dict[str, Any] = {
         "zero": zero,
@@ -200,14 +205,6 @@ def _unread(
     )
     gone = sorted((known.partitions if known is not None else {}).keys() - backlog.keys())
     return {word: names for word, names in ((HELD_BACK, held_back), (GONE, gone)) if names}
-
-
-def _ahead(graph: JobGraph, commit: Commit | None, within: Backlogs | None) -> frozenset[str]:
-    """Return the sources that wait for slower ones; `within` is what a run that ends somewhere still has to read."""
-    if commit is None or all(node.align is None for node in graph.sources):
-        return frozenset()
-    waits = None if within is None else [n for n, of in within.items() if any(w.next < w.latest for w in of.values())]
-    return too_far_ahead(graph.sources, commit.sources, waits)
 
 
 def _due(

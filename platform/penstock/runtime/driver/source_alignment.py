@@ -11,7 +11,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from penstock.checkpoint.log.entries import SourceProgress
+from penstock.checkpoint.log.entries import Commit, SourceProgress
+from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
 from penstock.graph.policies import OnEnd
 from penstock.runtime.driver.admission import Admitted, Backlogs, Bound
@@ -19,7 +20,7 @@ from penstock.runtime.driver.watermarks import source_watermark
 from penstock.sources.backlog import Waiting, clamp
 from penstock.sources.base import WATERMARK
 
-__all__ = ["held_at", "ruled", "too_far_ahead", "watermark_of"]
+__all__ = ["ahead_of", "held_at", "ruled", "too_far_ahead", "watermark_of"]
 
 
 def watermark_of(node: SourceNode, progress: SourceProgress, *, drained: bool = False) -> tuple[int | None, bool]:
@@ -32,6 +33,14 @@ def watermark_of(node: SourceNode, progress: SourceProgress, *, drained: bool = 
         said=None if said is None else int(cast("int", said)),
         ended=progress.ended,
     )
+
+
+def ahead_of(graph: JobGraph, commit: Commit | None, within: Backlogs | None) -> frozenset[str]:
+    """Return the sources that wait for slower ones; `within` is what a run that ends somewhere still has to read."""
+    if commit is None or all(node.align is None for node in graph.sources):
+        return frozenset()
+    waits = None if within is None else [n for n, of in within.items() if any(w.next < w.latest for w in of.values())]
+    return too_far_ahead(graph.sources, commit.sources, waits)
 
 
 def too_far_ahead(

@@ -139,7 +139,14 @@ def watermark_report(
     limits = _mapping(record.get("limits"))
     bound, held_back = _mapping(limits.get("bound")), _mapping(record.get("held_back"))
     sources = tuple(
-        _source(name, progress, _mapping(lateness.get(name)), bound.get(name), commit.time, held_back.get(name) or ())
+        _source(
+            name,
+            progress,
+            _mapping(lateness.get(name)),
+            _PAUSED if limits.get(_PAUSED) is True else bound.get(name),
+            commit.time,
+            held_back.get(name) or (),
+        )
         for name, progress in commit.sources.items()
         if (name in lateness if isinstance(record.get("event_time"), Mapping) else progress.partitions)
     )

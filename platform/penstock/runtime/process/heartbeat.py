@@ -17,7 +17,7 @@ import structlog
 
 from penstock.checkpoint.control_records import Records
 from penstock.checkpoint.log.batch_report import BatchReport
-from penstock.checkpoint.log.entries import HELD_BACK, Commit, Offsets
+from penstock.checkpoint.log.entries import Commit
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.folder import CheckpointFolder
@@ -92,8 +92,8 @@ class DriverStatus:
 
     - `left` are the rows that a bounded source still has, by source, and `lag` those of the others as the driver last
       looked.
-    - `limits` are those of the newest batch, as its Offsets have them. `held_back` are the partitions that it left rows
-      in, by source.
+    - `limits` are those of the newest batch, or of the wait since then, as Offsets have them. `held_back` are the
+      partitions that it left rows in, by source.
     - `judged` is the newest batch that a check has judged.
     - `held` are batches that a gate has held, whatever was decided on them since, and `undone` those of them that a
       restore has rewound past.
@@ -133,10 +133,9 @@ class DriverStatus:
         # Whatever it waited for before, it begins now.
         self._note(**_BEGINS, epoch=epoch, next_batch=recovered.next_batch, left=left, held=held, undone=undone)
 
-    def on_admitted(self, offsets: Offsets) -> None:
-        """Note the limits of a batch, the rate, which rule bound each source, and the partitions it left rows in."""
-        left = {source: names for source, ranges in offsets.ranges.items() if (names := ranges.get(HELD_BACK))}
-        self._note(limits=dict(offsets.limits), held_back=left)
+    def on_limits(self, limits: Mapping[str, Any], held_back: Mapping[str, Sequence[str]]) -> None:
+        """Note the limits in force, the rate, which rule bound each source, and the partitions that keep rows."""
+        self._note(limits=dict(limits), held_back={source: list(names) for source, names in held_back.items()})
 
     def on_progress(self, commit: Commit, *, ms: float, left: dict[str, int | None]) -> None:
         """Note a batch that was committed and published."""

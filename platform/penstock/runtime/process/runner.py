@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
 from penstock.errors import ComputeFailed, EngineGone, Fenced
+from penstock.runtime.driver.admission import held_back_of
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat
 from penstock.runtime.process.progress import ProgressView, rows_left
@@ -99,7 +100,11 @@ class Runner(Listener):
 
     def on_batch_started(self, offsets: Offsets) -> None:
         """Note by which limits a batch was admitted."""
-        self.status.on_admitted(offsets)
+        self.status.on_limits(offsets.limits, held_back_of(offsets.ranges))
+
+    def on_waiting(self, limits: Mapping[str, Any], held_back: Mapping[str, Sequence[str]]) -> None:
+        """Note by which limits there is no batch: a pause makes none that would tell."""
+        self.status.on_limits(limits, held_back)
 
     def on_batch_completed(self, commit: Commit) -> None:
         """Count a batch and show it."""

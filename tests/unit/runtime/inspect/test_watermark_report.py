@@ -116,6 +116,14 @@ def test_a_paused_source_is_said_to_be_paused() -> None:
     assert "limited" not in step.waits_for
 
 
+def test_a_pause_is_said_also_of_a_source_in_which_no_row_waits() -> None:
+    """2.4: nothing bounds it, and no row that came could be read."""
+    record = record_of(*TWO, limits={"paused": True}, held_back={"a": ["0"]})
+    (step,), (source, *_) = watermark_report(commit_of({"a": {"0": partition(500)}}, w=490), record)
+    assert [part.reading for part in source.partitions] == [Reading.PAUSED]
+    assert "limited" not in step.waits_for
+
+
 def test_a_checkpoint_without_a_record_still_shows_its_partitions() -> None:
     """A driver of an older version, or one on another machine: then every step reads every source."""
     parts = {"a": {"0": partition(500)}, "b": {"0": partition(900)}}

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from checkpoint_samples import commit, offsets
+from checkpoint_samples import commit
 from structlog.testing import capture_logs
 
 from penstock.checkpoint.log.log import Log
@@ -178,12 +178,11 @@ def test_a_record_has_the_limits_in_force_and_the_rule_that_bound_each_source(re
     """SEMANTICS 8: as the Offsets of the newest batch have them, with the partitions that it left rows in."""
     now = status()
     first = {"rows": 2_000, "max_rate": 50, "rate": 90.5, "bound": {"orders": "max_rate"}}
-    ranges = {"orders": {"end": {"0": 5}, "held_back": ["0"]}, "other": {"end": {"0": 7}}}
     seen = []
-    for admitted in (offsets(3, limits=first, ranges=ranges), offsets(4, limits={"paused": True})):
+    for told in ((first, {"orders": ["0"]}), ({"paused": True}, {})):
         heart = Heartbeat(records, now, every=60)
         heart.start()
-        now.on_admitted(admitted)
+        now.on_limits(*told)
         heart.stop()
         body = records.newest().body
         seen.append((body["limits"], body["held_back"]))

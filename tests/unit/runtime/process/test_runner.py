@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from checkpoint_samples import offsets
 
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import Fenced, PenstockError, SinkSchemaMismatch
@@ -47,6 +48,19 @@ def test_a_start_that_is_refused_says_why_in_the_status():
     body = records_after(SinkSchemaMismatch("v is another type", where="tables/t"), owns=True).newest().body
     assert (body["writer"], body["state"], body["exit_code"]) == ("w2", "failed", 78)
     assert (body["error"]["code"], body["error"]["where"], body["held"]) == ("PEN-SNK-003", "tables/t", [3])
+
+
+def test_the_limits_of_a_wait_are_in_the_status():
+    """A pause makes no batch, and the operator sees a driver that runs and rows that wait."""
+    status = DriverStatus({"writer": "w2"}, SystemClock())
+    records = StatusRecords(MemoryStore(), "orders")
+    clock = SystemClock()
+    runner = Runner(StopSwitch(60.0, clock=clock), clock, SimpleNamespace(), status, Heartbeat(records, status))
+    limits, ranges = {"rows": 9, "bound": {"orders": "rows"}}, {"orders": {"end": {"0": 5}, "held_back": ["0"]}}
+    runner.on_batch_started(offsets(3, limits=limits, ranges=ranges))
+    assert [status.body()[name] for name in ("limits", "held_back")] == [limits, {"orders": ["0"]}]
+    runner.on_waiting({"paused": True}, {})
+    assert [status.body()[name] for name in ("limits", "held_back")] == [{"paused": True}, {}]
 
 
 @pytest.mark.parametrize(
