@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Estimator", "commands"]
 
 commands = typer.Typer(rich_markup_mode=None)
+_SECOND = 1_000.0
 _PLANT = "plant"
 _BURST = ("60 seconds=100", "30 seconds=0", "20 seconds=1000", "60 seconds=100")
 """A quiet minute, a pause, and a burst of ten times."""
@@ -46,7 +47,14 @@ def simulate(
         str, typer.Option(metavar="plant|JOB", help="A made-up job, or the history of a job of the project.")
     ] = _PLANT,
     estimator: Annotated[Estimator, typer.Option(help="What sets the rate.")] = Estimator.COST_MODEL,
-    interval: Annotated[str, typer.Option(metavar="DURATION", help="The batch interval.")] = "1 second",
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="The batch interval. By default that of the job; of the plant, and of a job that has none, a second.",
+            show_default=False,
+        ),
+    ] = None,
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="Let the cost model lengthen the interval, as drivers do.")
     ] = False,
@@ -104,13 +112,14 @@ def simulate(
 
     with outcome(debug=debug):
         with refusing("--interval"):
-            interval_ms = parse_duration(interval).micros / 1000
+            interval_ms = None if interval is None else parse_duration(interval).micros / 1000
         if adaptive and estimator is not Estimator.COST_MODEL:
             raise typer.BadParameter("only the cost model advises an interval", param_hint="--adaptive")
+        plant, own_ms, notes = _plant(metrics, load, project)
+        if interval_ms is None:
+            interval_ms = _SECOND if own_ms is None else own_ms
         with _refusing_numbers():
             made = _estimator(estimator, rate, interval_ms)
-        plant, notes = _plant(metrics, load, project)
-        with _refusing_numbers():
             changed = {"fixed_ms": fixed_ms, "row_ms": row_ms, "noise": noise}
             plant = _with_costs(plant, pauses, pause_ms, changed)
             result = simulator.simulate(
@@ -123,7 +132,12 @@ def simulate(
                 seed=seed,
             )
         if picture is not None:
-            _write(picture, drawn({estimator.value: result}, plant.load, f"{metrics}: {estimator.value}, {interval}"))
+            _write(
+                picture,
+                drawn(
+                    {estimator.value: result}, plant.load, f"{metrics}: {estimator.value}, {interval_ms / 1_000:g} s"
+                ),
+            )
         if json:
             write_json(_to_json(metrics, estimator, plant, result))
             return
@@ -155,19 +169,20 @@ def _estimator(kind: Estimator, rate: float | None, interval_ms: float) -> RateE
             return None
 
 
-def _plant(metrics: str, steps: list[str] | None, project: Path | None) -> tuple[Plant, list[str]]:
-    """Return what to simulate, and what to say of it."""
+def _plant(metrics: str, steps: list[str] | None, project: Path | None) -> tuple[Plant, float | None, list[str]]:
+    """Return what to simulate, the interval of its job in milliseconds, and what to say of it."""
     from penstock.rates.simulate import Plant
     from penstock.runtime.inspect.history import read_history
 
     if metrics == _PLANT:
-        return Plant(load=_load(steps or list(_BURST))), []
+        return Plant(load=_load(steps or list(_BURST))), None, []
     if steps:
         raise typer.BadParameter("the log of a job says what arrived; leave it out", param_hint="--load")
     history = read_history(project_at(project).settings(metrics), metrics)
     costs = f"{history.plant.fixed_ms:,.0f} ms a batch and {history.plant.row_ms * 1000:,.1f} ms for 1,000 rows"
     guess = "" if history.settled else "; its batches hardly differ in rows, so these two are a guess"
-    return history.plant, [f"{metrics}: {history.batches} batches, fitted {costs}{guess}"]
+    every = "" if history.interval_ms is None else f" in an interval of {history.interval_ms / 1_000:g} s"
+    return history.plant, history.interval_ms, [f"{metrics}: {history.batches} batches{every}, fitted {costs}{guess}"]
 
 
 def _load(steps: list[str]) -> Load:

@@ -31,13 +31,13 @@ def project(tmp_path, monkeypatch):
     return root
 
 
-def batches(root, rows: list[int]) -> None:
+def batches(root, rows: list[int], **settings: object) -> None:
     """Append batches to the log of the job: 300 ms and 0.1 ms a row, one a second."""
     store = LocalStore(root / "checkpoints" / "orders")
     open_or_create(store, now=0)
     owned = own(Log(store), holder="elsewhere:1:1")
     for number, count in enumerate(rows):
-        owned.append(offsets(number))
+        owned.append(offsets(number, settings=settings))
         read = {"source:orders": {"read": count}}
         owned.append(commit(number, accounting=read, timings={"FixOffsets": 10.0, "Compute": 290 + 0.1 * count}))
 
@@ -105,7 +105,7 @@ def test_a_picture_is_written(tmp_path) -> None:
     path = tmp_path / "burst.svg"
     assert simulate("--picture", str(path), *SHORT).exit_code == 0
     root = ET.fromstring(path.read_text())  # noqa: S314 - written above
-    assert root.attrib["aria-label"] == "plant: cost_model, 1 second"
+    assert root.attrib["aria-label"] == "plant: cost_model, 1 s"
 
 
 def test_the_history_of_a_job_is_replayed(project) -> None:
@@ -117,6 +117,18 @@ def test_the_history_of_a_job_is_replayed(project) -> None:
     text = simulate("--metrics", "orders").stdout
     assert "orders: 6 batches, fitted 300 ms a batch and 100.0 ms for 1,000 rows\n" in text
     assert json.loads(simulate("--metrics", "orders", "--fixed-ms", "5", "--json").stdout)["fixed_ms"] == 5
+
+
+def test_the_interval_is_that_of_the_job_unless_an_option_says_another(project) -> None:
+    """A job with batches every two seconds is not simulated with twice as many."""
+    batches(project, [100, 900, 400, 1_600], interval=2_000_000)
+
+    def every(*words: str) -> set[float]:
+        told = json.loads(simulate("--metrics", "orders", "--json", *words).stdout)
+        return {batch["interval_ms"] for batch in told["batches"]}
+
+    assert (every(), every("--interval", "3 seconds")) == ({2_000.0}, {3_000.0})
+    assert "4 batches in an interval of 2 s, fitted 300 ms" in simulate("--metrics", "orders").stdout
 
 
 def test_costs_that_are_a_guess_are_called_so(project) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from statistics import pstdev
 
 from penstock.checkpoint.log.batch_report import BatchReport
-from penstock.checkpoint.log.entries import Commit
+from penstock.checkpoint.log.entries import Commit, Offsets
+from penstock.checkpoint.log.log import Log
+from penstock.checkpoint.roots import job_log
 from penstock.config.settings import Settings
 from penstock.errors import HistoryTooShort
 from penstock.rates.cost_fit import CostFit, Sample
@@ -29,18 +31,28 @@ class History:
     Attributes:
         plant: The rows as they arrived, and the costs as they were fitted; all rows come to one partition.
         batches: How many batches the log has.
+        interval_ms: The batch interval of the newest, milliseconds; None for a job that runs as fast as possible.
         settled: Whether their row counts differ enough to tell the fixed cost from the cost per row.
     """
 
     plant: Plant
     batches: int
     settled: bool
+    interval_ms: float | None = None
 
 
 def read_history(settings: Settings, job: str) -> History:
     """Return the history that the log of a job keeps; raises HistoryTooShort."""
     kept, _ = kept_checkpoints(settings, job) or ([], None)
-    return history_of(job, [point.commit for point in kept if not point.undone])
+    history = history_of(job, [point.commit for point in kept if not point.undone])
+    return replace(history, interval_ms=_interval_ms(job_log(settings.root / job)))
+
+
+def _interval_ms(entries: Log | None) -> float | None:
+    """Return the interval that the newest Offsets say."""
+    newest = () if entries is None else entries.entries_back(entries.find_tail())
+    interval = next((entry.settings.get("interval") for _, entry in newest if isinstance(entry, Offsets)), None)
+    return interval / 1_000 if isinstance(interval, int) else None
 
 
 def history_of(job: str, commits: Sequence[Commit]) -> History:
