@@ -76,6 +76,9 @@ _REACHED = {
     "drain": ("FINISHED",),
 }
 """The phases in which a command is done, for those who wait; `limits` is done in any."""
+_OBEYED = ("stop", "suspend", "drain", "limits")
+"""What a driver that was started by hand does as well, without a supervisor."""
+_ENDING = ("stop", "suspend", "drain")
 _WITH_CODE = ("start", "restart", "resume")
 
 
@@ -86,17 +89,18 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
     from rich.text import Text
 
     from penstock.supervise.control import newest_stream, stream_jobs
-    from penstock.supervise.ended import driver_end
+    from penstock.supervise.ended import driver_end, runs_by_hand
 
     with outcome(debug=debug):
         here = project_at(project)
         errors: list[PenstockError] = []
         newest = {job: newest_stream(here, job, errors) for job in stream_jobs(here)}
         ends = {job: driver_end(here, job, stream) for job, stream in newest.items()}
+        by_hand = {job for job in newest if runs_by_hand(here, job)}
         if json:
             write_json([
                 {**_facts(job, stream), "rolled_back_for": _rollback(here, job, stream),
-                 "driver_end": None if (end := ends[job]) is None else end.name.lower()}
+                 "driver_end": None if (end := ends[job]) is None else end.name.lower(), "by_hand": job in by_hand}
                 for job, stream in newest.items()
             ])  # fmt: skip
         else:
@@ -109,6 +113,8 @@ def streams(*, json: Json = False, project: ProjectFolder = None, debug: Debug =
                 state = stream.phase.value if end is None else end.value
                 counts = (str(stream.generation), str(stream.restarts))
                 reason = stream.reason or _rollback(here, job, stream) or ""
+                if job in by_hand:
+                    reason = f"a driver runs that was started by hand{reason and '; '}{reason}"
                 table.add_row(*(Text(x) for x in (job, state, since, *counts, reason)))
             show(table)
         if errors:  # the command ends as the trouble of a job does, once all that can be shown is shown
@@ -314,10 +320,15 @@ def _request(
         else:
             asked = control.ask(command)
         _refuse_overtaken(job, command, asked)
-        supervised = control.is_supervised()
+        supervised, by_hand = control.is_supervised(), control.runs_by_hand()
+        obeyed = by_hand and verb in _OBEYED
         if not json:
-            print(_sentence(job, command, asked))
-        if wait and asked.outcome is not CommandResult.STALE:
+            print(_sentence(job, command, asked, obeyed=obeyed))
+        if wait and obeyed and verb in _ENDING:
+            control.wait_by_hand()
+            if not json:
+                print(f"{job}: the driver has ended")
+        elif wait and asked.outcome is not CommandResult.STALE:
             phases = _REACHED.get(verb)
             stream = control.wait(asked.generation, lambda stream: phases is None or stream.phase.value in phases)
             asked = Asked(stream, asked.outcome, asked.generation)
@@ -325,10 +336,17 @@ def _request(
                 print(f"{job} is {stream.phase.value}")
             if verb in _WITH_CODE:
                 control.refuse_older(stream, asked.generation)
-        elif not supervised:
+        elif not (supervised or obeyed):
             print("no supervisor runs; the request stays recorded until one does: penstock supervise", file=sys.stderr)
         if json:
-            write_json({"outcome": asked.outcome.value, **_facts(job, asked.stream), "supervised": supervised})
+            write_json(
+                {
+                    "outcome": asked.outcome.value,
+                    **_facts(job, asked.stream),
+                    "supervised": supervised,
+                    "by_hand": by_hand,
+                }
+            )
 
 
 def _check(project: Project, job: str, command: Command) -> None:
@@ -354,9 +372,12 @@ def _refuse_overtaken(job: str, command: Command, asked: Asked) -> None:
         raise CommandRefused(f"{job}: nothing was restarted, because {asked.stream.newest_request}")
 
 
-def _sentence(job: str, command: Command, asked: Asked) -> str:
+def _sentence(job: str, command: Command, asked: Asked, *, obeyed: bool) -> str:
+    """Say what became of a request. With `obeyed` a driver that was started by hand carries it out."""
     from penstock.supervise.commands import CommandResult, Verb
 
+    if obeyed and command.verb.value in _ENDING:
+        return f"{job}: {command.verb.value} asked for, of the driver that was started by hand"
     match asked.outcome:
         case CommandResult.DONE:
             if command.verb is Verb.LIMITS:

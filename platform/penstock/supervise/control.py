@@ -176,6 +176,15 @@ class StreamControl:
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
 
+    def runs_by_hand(self) -> bool:
+        """Return whether a driver gives signs of life that nobody supervises: somebody has started it by hand."""
+        return self._beating().get("generation") == 0
+
+    def wait_by_hand(self) -> None:
+        """Wait until no driver runs that was started by hand."""
+        while self.runs_by_hand():
+            self.clock.sleep(_POLL)
+
     def _refuse_unknown_sources(self, limits: Limits) -> None:
         """Raise ConfigError for limits of a source that the newest driver of the job did not have.
 

@@ -1,4 +1,4 @@
-"""Tell how the driver of a stream has ended that nobody supervises: its record still says that it runs."""
+"""Tell what the record of a stream does not: how its driver has ended, and of one that was started by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.runtime.inspect.job_status import JobState
     from penstock.runtime.process.project import Project
 
-__all__ = ["driver_end", "is_outdated"]
+__all__ = ["driver_end", "is_outdated", "runs_by_hand"]
 
 _AT_WORK = (Phase.RUNNING, Phase.DRAINING)
 _NO_END = ("RUNNING", "NEW", "GONE")
@@ -26,6 +26,13 @@ def is_outdated(stream: Stream, state: JobState, *, supervised: bool) -> bool:
     Without a supervisor nobody writes down that it has.
     """
     return not supervised and stream.phase in _AT_WORK and state.name not in _NO_END
+
+
+def runs_by_hand(project: Project, job: str) -> bool:
+    """Return whether a driver of a job runs that was started by hand; where its files are in trouble nobody knows."""
+    with suppress(PenstockError):
+        return stream_control(project, job).runs_by_hand()
+    return False
 
 
 def driver_end(project: Project, job: str, stream: Stream) -> JobState | None:

@@ -106,6 +106,36 @@ def driver_says(root, **facts):
     StatusRecords(control_store(root / "checkpoints"), "orders").put(record)
 
 
+def test_a_driver_that_was_started_by_hand_is_asked_and_waited_for(root, monkeypatch):
+    """It obeys without a supervisor, so nothing says that one has to come, or that the stream is stopped already."""
+    driver_says(root, generation=0)
+    (row,) = [row for row in json.loads(run(root, "streams", "--json")[1]) if row["job"] == "orders"]
+    assert (row["phase"], row["by_hand"]) == ("STOPPED", True)
+    assert "by hand" in run(root, "streams")[1]
+    assert run(root, "limits", "orders", "--rows", "7") == (
+        0,
+        "orders: at most 7 rows a batch and source from now on\n",
+        "",
+    )
+    naps = []
+
+    def ends_at_last(_, seconds):
+        naps.append(seconds)
+        if len(naps) == 3:
+            driver_says(root, generation=0, state="stopped")
+
+    monkeypatch.setattr(SystemClock, "sleep", ends_at_last)
+    asked = "orders: stop asked for, of the driver that was started by hand\n"
+    assert run(root, "stop", "orders", "--wait") == (0, asked + "orders: the driver has ended\n", "")
+    assert len(naps) == 3
+    code, out, err = run(root, "stop", "orders")
+    assert (code, out, err.count("no supervisor runs")) == (
+        0, "orders: nothing to do, it is STOPPED (generation 0)\n", 1,
+    )  # fmt: skip
+    driver_says(root, generation=3)
+    assert not json.loads(run(root, "streams", "--json")[1])[0]["by_hand"]
+
+
 def test_limits_are_given_by_option_and_lie_over_those_of_before(root):
     """Rates and the pause as well: what no option names stays, and `none` and `default` differ (SEMANTICS 8.5)."""
     records = StreamRecords(control_store(root / "checkpoints"), "orders")
