@@ -23,7 +23,8 @@ commands = typer.Typer(name="config", no_args_is_help=True, help="Check the conf
 def check(*, json: Json = False, project: ProjectFolder = None, debug: Debug = False) -> None:
     """Read every file, and build every job.
 
-    Reports every error with file and line: keys, types, suites, and missing names that a job reads.
+    Reports every error with file and line: keys, types, suites, missing names that a job reads, and what its code and
+    its file say against each other.
     It starts no Spark; `penstock explain` checks columns and SQL.
 
     \b
@@ -59,6 +60,7 @@ def _problems(project: Project, job: str) -> Iterator[str]:
     from penstock.quality.reports.suites import read_suite
     from penstock.quality.suite import find_suites
     from penstock.runtime.inspect.quality_report import targets_of
+    from penstock.runtime.process.choices import refuse_disagreement
 
     try:
         loaded = project.load(job)
@@ -66,6 +68,10 @@ def _problems(project: Project, job: str) -> Iterator[str]:
     except PenstockError as why:
         yield _in_words(why)
         return
+    try:
+        refuse_disagreement(loaded.job, loaded.settings)
+    except PenstockError as why:
+        yield _in_words(why)
     for name, suite in suites.items():
         try:
             load_suite(suite, where=f"check {name!r} of jobs/{job}.py")

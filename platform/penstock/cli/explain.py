@@ -42,9 +42,11 @@ def explain(
       penstock explain flights --no-spark        at once
     """  # noqa: D301 - click knows the character, not the two
     from penstock.runtime.inspect.explain import explain_graph
+    from penstock.runtime.process.choices import refuse_disagreement
 
     with outcome(debug=debug):
         loaded = project_at(project).load(job)
+        refuse_disagreement(loaded.job, loaded.settings)
         _show_sections(explain_graph(loaded.job.graph()))
         if not no_spark:
             _show_sections(_analysed(loaded))

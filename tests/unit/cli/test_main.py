@@ -165,10 +165,11 @@ def test_a_trigger_in_code_and_another_in_configuration_is_refused(root):
     (root / "jobs" / "orders.py").write_text(JOB.replace("partitions=2", "partitions=2, interval=seconds(5)"))
     path = root / "conf" / "jobs" / "orders.toml"
     path.write_text(job_toml(more="[run]\ntrigger = 'as_fast'\n"))
-    result = penstock("run", "orders")
     line = path.read_text().splitlines().index("trigger = 'as_fast'") + 1
-    assert result.exit_code == 78
-    assert f"conf/jobs/orders.toml:{line}" in result.stderr
+    for words in (("run", "orders"), ("explain", "orders"), ("explain", "orders", "--no-spark"), ("config", "check")):
+        result = penstock(*words)
+        assert result.exit_code == 78, words
+        assert f"conf/jobs/orders.toml:{line}" in result.stdout + result.stderr, words
 
 
 @pytest.mark.fault("F07", "F09")

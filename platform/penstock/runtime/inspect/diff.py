@@ -19,7 +19,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.memory import MemoryStore
 from penstock.errors import CannotRestore
 from penstock.runtime.inspect.job_status import JobState, read_status
-from penstock.runtime.process.choices import choose_rates
+from penstock.runtime.process.choices import refuse_disagreement
 from penstock.runtime.process.launch import analysed
 from penstock.runtime.process.project import LoadedJob
 from penstock.runtime.restore.compatibility import Finding, when_left
@@ -96,7 +96,7 @@ def preflight(loaded: LoadedJob, start: RestoreTarget, drop: Collection[str] = (
     log = job_log(folder)
     if log is not None:
         refuse_ended(log, survey(log))
-    choose_rates(loaded.job.graph(), loaded.settings)
+    refuse_disagreement(loaded.job, loaded.settings)
     with analysed(loaded, folder) as engine:
         if log is None and (start.goes_back or start.rewrites):
             raise CannotRestore(f"there is no checkpoint to restore {start.target} from", where=str(folder))

@@ -19,9 +19,16 @@ from penstock.runtime.driver.rate_control import RatePolicy
 from penstock.runtime.process.minimum_rates import refuse_caps
 from penstock.time.triggers import AsFastAsPossible, FixedInterval, Trigger
 
-__all__ = ["choose_rates", "choose_schedule", "choose_trigger"]
+__all__ = ["choose_rates", "choose_schedule", "choose_trigger", "refuse_disagreement"]
 
 Chosen = TypeVar("Chosen")
+
+
+def refuse_disagreement(job: Job, settings: Settings) -> None:
+    """Raise the error by which a run would refuse what code and configuration say together."""
+    choose_trigger(job, settings)
+    choose_rates(job.graph(), settings)
+    choose_schedule(job.graph(), settings)
 
 
 def choose_trigger(job: Job, settings: Settings) -> Trigger:

@@ -127,6 +127,7 @@ def _launched(
 
     settings, name, graph = loaded.settings, loaded.job.name, loaded.job.graph()
     trigger, rates = choose_trigger(loaded.job, settings), choose_rates(graph, settings)
+    schedule = choose_schedule(graph, settings)
     control = control_store(settings.root)
     folder = settings.root / name
     records = StatusRecords(control, name)
@@ -184,7 +185,7 @@ def _launched(
                 settings=DriverSettings(
                     keep=settings.checkpoint.keep,
                     data=DataCheckpointPolicy(
-                        schedule=choose_schedule(graph, settings),
+                        schedule=schedule,
                         keep=settings.checkpoint.snapshots,
                         recover_within=settings.checkpoint.recover_within.seconds,
                         make=HelperProcess,
