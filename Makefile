@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python python3.11 python3.12 python3.13 python3
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-engine demo-kafka test soak check bench lock clean machine packages archive servers checkers mypy pytest wheel
+.PHONY: help setup demo demo-engine demo-kafka try-servers test soak check bench lock clean machine packages archive servers checkers mypy pytest wheel
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 venv := $(CURDIR)/.venv/bin/python
@@ -35,6 +35,10 @@ demo-engine: setup ## the same without Airflow
 demo-kafka: setup ## run a stream from Kafka into Delta, Kafka and Postgres: a burst, driver and broker killed
 	@$(venv) -m tools.jars kafka
 	@$(venv) -m tools.demo_kafka
+
+try-servers: setup ## run a Kafka broker and a PostgreSQL to try a job of your own with, until Ctrl-C (TOPICS="readings:3")
+	@$(venv) -m tools.jars kafka
+	@$(venv) -m tools.try_servers $(TOPICS)
 
 # Most long steps take one core each: they run side by side. mypy, a minute of one, runs beside the first tests.
 test: machine ## run the checkers, then what this run draws of all tests but those of `make soak`
