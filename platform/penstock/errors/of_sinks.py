@@ -99,8 +99,9 @@ class SinkSchemaMismatch(SinkError, ValueError):
     code = "PEN-SNK-003"
     remedy = (
         "Make the columns of the stream and those of the target agree, or write to a new target. ALTER TABLE … ADD "
-        "COLUMNS gives a table a new column, and RESTORE TABLE a Delta table those that it had. Skip the rows that "
-        "were committed for the old target with `penstock sinks JOB skip SINK`, which counts them."
+        "COLUMNS gives a table a new column, and RESTORE TABLE a Delta table those that it had. In PostgreSQL, ALTER "
+        "TABLE … ALTER COLUMN … TYPE gives a column another type. Skip the rows that were committed for the old target "
+        "with `penstock sinks JOB skip SINK`, which counts them."
     )
     exit_code = EXIT_PERSON
 
@@ -109,7 +110,10 @@ class SinkUnavailable(SinkError):
     """The server of a sink does not answer; whether it has the batch is asked at the next start (F57, F58)."""
 
     code = "PEN-SNK-009"
-    remedy = "Wait for the server; the batch is committed, and a later start publishes it unless the sink shows it."
+    remedy = (
+        "Wait for the server, or correct its address where that is wrong. A later start publishes a batch that is "
+        "committed, unless the sink shows it."
+    )
 
 
 class SinkBusy(SinkError):

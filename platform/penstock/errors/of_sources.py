@@ -73,7 +73,9 @@ class SourceUnavailable(SourceError):
     """The server of a source does not answer."""
 
     code = "PEN-SRC-009"
-    remedy = "Wait for the server; nothing was lost and a later start resumes."
+    remedy = (
+        "Wait for the server, or correct its address where that is wrong. Nothing was lost, and a later start resumes."
+    )
     exit_code = EXIT_RETRY
 
 
