@@ -13,7 +13,7 @@ from penstock.checkpoint.log.batch_report import BatchReport
 from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.log.recovery import Recovered
-from penstock.errors import ComputeFailed, EngineGone, Fenced
+from penstock.errors import CannotListen, ComputeFailed, EngineGone, Fenced
 from penstock.runtime.driver.admission import held_back_of
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat
@@ -191,6 +191,6 @@ class Runner(Listener):
 
 
 def _may_be_from_stopping(why: Exception) -> bool:
-    """Return whether stopping Spark can have caused an error: Spark's own failures, and no error of ours."""
+    """Return whether an error may be left to a stop: what stopping Spark can have caused, and a port waited for."""
     of_spark = type(why).__module__.partition(".")[0] in ("py4j", "pyspark")
-    return of_spark or isinstance(why, ComputeFailed | EngineGone | ConnectionError)
+    return of_spark or isinstance(why, ComputeFailed | EngineGone | ConnectionError | CannotListen)

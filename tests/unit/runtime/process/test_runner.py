@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from checkpoint_samples import offsets
 
 from penstock.checkpoint.storage.memory import MemoryStore
-from penstock.errors import Fenced, PenstockError, SinkSchemaMismatch
+from penstock.errors import CannotListen, ComputeFailed, Fenced, PenstockError, SinkSchemaMismatch
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.heartbeat import DriverStatus, Heartbeat, StatusRecords
 from penstock.runtime.process.runner import Runner
-from penstock.runtime.process.signals import StopSwitch
+from penstock.runtime.process.signals import Ending, StopSwitch
 from penstock.time.clock import SystemClock
 
 
@@ -61,6 +62,27 @@ def test_the_limits_of_a_wait_are_in_the_status():
     assert [status.body()[name] for name in ("limits", "held_back")] == [limits, {"orders": ["0"]}]
     runner.on_waiting({"paused": True}, {})
     assert [status.body()[name] for name in ("limits", "held_back")] == [{"paused": True}, {}]
+
+
+@pytest.mark.parametrize(
+    ("why", "ending"),
+    [(CannotListen("no receiver can listen"), Ending.ABANDONED), (ComputeFailed("a job was cancelled"), Ending.ABANDONED),
+     (SinkSchemaMismatch("v is another type"), None)],
+)  # fmt: skip
+def test_what_a_stop_has_overtaken_is_no_failure(why, ending):
+    """A job that Spark cancelled, and a port that a start waited for. Other errors stay what they are."""
+    status, clock = DriverStatus({"writer": "w2"}, SystemClock()), SystemClock()
+    switch = StopSwitch(60.0, clock=clock)
+    switch.heard = True
+    switch._told.set()
+    runner = Runner(switch, clock, MagicMock(), status, Heartbeat(StatusRecords(MemoryStore(), "orders"), status))
+    driver = Refused(why, owns=True)
+    driver.release = lambda: ()
+    if ending is None:
+        with pytest.raises(type(why)):
+            runner.run(driver)
+    else:
+        assert (runner.run(driver), status.body()["state"], status.body()["error"]) == (ending, "stopped", None)
 
 
 @pytest.mark.parametrize(
