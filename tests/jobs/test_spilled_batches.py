@@ -5,6 +5,7 @@ That growth ends by it: `unit/runtime/driver/test_rate_control.py`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import Job
+from penstock.checkpoint.log.entries import Commit
 from penstock.sinks import MemorySink
 from penstock.sources import MemorySource
 from penstock.testing import Harness
@@ -50,3 +52,25 @@ def test_what_the_tasks_of_a_batch_have_spilled_is_in_its_commit(tmp_path: Path)
     assert few == 0
     assert many + few_again > 1_000_000  # Spark may say so a moment later
     assert all(load["task_ms"] > 0 for load in loads[1:])
+
+
+def test_the_wait_between_two_batches_is_no_time_of_their_tasks(tmp_path: Path) -> None:
+    """Spark's sum over executors is the time for which the driver's own has been there."""
+    job = Job("waits", partitions=1)
+    job.source("rows", MemorySource("n long")).write("out", MemorySink())
+    with Harness(job, tmp_path) as h:
+        spent_ms = 0.0
+        for _ in range(3):
+            time.sleep(1.5)
+            began = time.monotonic()
+            h.batch({"rows": [{"n": 1}]})
+            spent_ms += (time.monotonic() - began) * 1_000
+        cores = h._running().driver.engine.spark.sparkContext.defaultParallelism
+        loads = [entry.load for entry in commits_of(h)]
+    assert 0 < sum(load.get("task_ms", 0) for load in loads) < cores * spent_ms
+
+
+def commits_of(h: Harness) -> list[Commit]:
+    """Return the Commits in the log."""
+    log = h._running().driver.log
+    return [entry for _, entry in log.entries_back(log.find_tail()) if isinstance(entry, Commit)]

@@ -100,16 +100,20 @@ def admit(
         ends = {name: {p: waiting.next for p, waiting in backlog.items()} for name, backlog in backlogs.items()}
         bound = {name: Bound.PAUSED.value for name, backlog in backlogs.items() if _lag(backlog)}
         return Admitted(ends=ends, limits=_recorded(in_force, bound), paused=True)
-    shares = _shares_of_sources(backlogs, pace)
     ends, bound = {}, {}
+    hard: dict[str, dict[Bound, ReadLimit]] = {}
     for name, backlog in backlogs.items():
-        own = limits.of(name)
         of_source = rates_of(limits, name, (rates or {}).get(name, MaxRate()))
         if _is_too_soon(of_source, pace):
             ends[name] = {p: waiting.next for p, waiting in backlog.items()}
             bound |= {name: Bound.MAX_RATE.value} if _lag(backlog) else {}
-            continue
-        rules = _rules(name, own, pace, shares.get(name), of_source)
+        else:
+            hard[name] = _rules(name, limits.of(name), pace, of_source)
+    shares = _shares_of_sources({name: _within(backlogs[name], _joined(hard[name], pace)) for name in hard}, pace)
+    for name, rules in hard.items():
+        backlog = backlogs[name]
+        if (share := shares.get(name)) is not None:
+            rules[Bound.RATE] = ReadLimit(estimated=share)
         ends[name] = divide(backlog, _joined(rules, pace))
         if any(ends[name][p] < waiting.latest for p, waiting in backlog.items()):
             bound[name] = _binding(backlog, rules).value
@@ -130,12 +134,24 @@ def _lag(backlog: Mapping[str, Waiting]) -> int:
     return sum(waiting.rows for waiting in backlog.values())
 
 
-def _shares_of_sources(backlogs: Backlogs, pace: Pace) -> dict[str, int]:
-    """Return the rows that the rate gives each source, by what waits in it."""
+def _shares_of_sources(rows: Mapping[str, int], pace: Pace) -> dict[str, int]:
+    """Return the rows that the rate gives each source, by those that its hard limits let through.
+
+    By all that waits, the lag that a limited source gathers would take the rate from the others.
+    """
     if pace.rate is None:
         return {}
-    lag = {name: _lag(backlog) for name, backlog in backlogs.items() if name in pace.sources}
+    lag = {name: count for name, count in rows.items() if name in pace.sources}
     return bounded_shares(lag, pace.rate * pace.seconds, least=0, most=None)
+
+
+def _within(backlog: Mapping[str, Waiting], limit: ReadLimit) -> int:
+    """Return how many rows a limit lets through."""
+    ends = divide(backlog, limit)
+    return sum(
+        waiting.rows * (ends[p] - waiting.next) // max(1, waiting.latest - waiting.next)
+        for p, waiting in backlog.items()
+    )
 
 
 def rates_of(limits: Limits, source: str, coded: MaxRate) -> MaxRate:
@@ -156,8 +172,8 @@ def _is_too_soon(rate: MaxRate, pace: Pace) -> bool:
     return not pace.has_ticks and most is not None and most * pace.elapsed < 1
 
 
-def _rules(name: str, limits: SourceLimits, pace: Pace, share: int | None, rate: MaxRate) -> dict[Bound, ReadLimit]:
-    """Return each limit that holds for a source, alone."""
+def _rules(name: str, limits: SourceLimits, pace: Pace, rate: MaxRate) -> dict[Bound, ReadLimit]:
+    """Return each hard limit that holds for a source, alone."""
     rules: dict[Bound, ReadLimit] = {}
     if limits.rows is not None:
         rules[Bound.ROWS] = ReadLimit(rows=limits.rows)
@@ -171,8 +187,6 @@ def _rules(name: str, limits: SourceLimits, pace: Pace, share: int | None, rate:
         rules[Bound.MAX_RATE_PER_PARTITION] = ReadLimit(partition_most=_whole(rate.per_partition, pace.elapsed))
     if name in pace.sources and pace.rate is None and pace.first_batch is not None:
         rules[Bound.FIRST_BATCH] = ReadLimit(partition_most=_whole(pace.first_batch, pace.seconds))
-    if share is not None:
-        rules[Bound.RATE] = ReadLimit(estimated=share)
     return rules
 
 
@@ -193,15 +207,7 @@ def _joined(rules: Mapping[Bound, ReadLimit], pace: Pace) -> ReadLimit:
 
 def _binding(backlog: Mapping[str, Waiting], rules: Mapping[Bound, ReadLimit]) -> Bound:
     """Return the rule that alone would let the fewest rows through."""
-
-    def admitted(limit: ReadLimit) -> int:
-        ends = divide(backlog, limit)
-        return sum(
-            waiting.rows * (ends[p] - waiting.next) // max(1, waiting.latest - waiting.next)
-            for p, waiting in backlog.items()
-        )
-
-    alone = {Bound.SOURCE: admitted(ReadLimit()), **{rule: admitted(limit) for rule, limit in rules.items()}}
+    alone = {rule: _within(backlog, limit) for rule, limit in {Bound.SOURCE: ReadLimit(), **rules}.items()}
     return min(alone, key=lambda rule: alone[rule])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +15,17 @@ __all__ = ["TaskTime"]
 
 
 class TaskTime:
-    """Adds up over all executors that are alive, and says what came since it was last asked.
+    """Adds up the stages that have ended, and says what came since it was last asked.
 
-    Spark counts time as tasks end. Its status store shows it up to a tenth of a second later, so a part of what a batch
-    took may count for the next one. An executor that is gone takes its numbers with it.
+    A stage counts as a whole, once Spark's status store shows that it has ended. That may be after the job has given its
+    result: then it counts for the next batch. Sums over executors, which the store has as well, are of no use: of the
+    one that runs in the driver it says how long that has been there (decision 245).
 
-    Bytes that were spilled are those of stages. A stage counts as a whole, once the store shows that it has ended. That
-    may be after the job has given its result: then its bytes count for the next batch.
-
-    A question costs three calls into Java, three for each executor, and three for each stage of a batch: about a
-    millisecond on one machine.
+    A question costs two calls into Java, and five for each stage of a batch: about a millisecond on one machine.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
-        self._before: dict[str, tuple[int, int]] | None = None
         jvm: Any = context._jvm  # noqa: SLF001 - no public way
         status = jvm.org.apache.spark.status.api.v1.StageStatus
         self._ended = jvm.java.util.ArrayList()
@@ -48,36 +45,28 @@ class TaskTime:
 
         None for the first call, which has nothing to compare with, and where Spark does not answer.
         """
+        is_first = self._counted is None
         try:
-            store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001 - no public way
-            now, spilled = self._executors(store), self._spilled(store)
+            load = self._read()
         except Py4JError:  # a store that was replaced: no batch fails for a statistic
             return None
-        before, self._before = self._before, now
-        if before is None:
-            return None
-        tasks, collected = (sum(max(0, now[e][k] - before.get(e, (0, 0))[k]) for e in now) for k in (0, 1))
-        return {"task_ms": tasks, "gc_ms": min(tasks, collected), "spilled_bytes": spilled}
+        return None if is_first else {**load, "gc_ms": min(load["task_ms"], load["gc_ms"])}
 
-    def _executors(self, store: Any) -> dict[str, tuple[int, int]]:
-        executors = store.executorList(True)  # noqa: FBT003 - Scala's signature
-        rows = [executors.apply(number) for number in range(executors.size())]
-        return {row.id(): (row.totalDuration(), row.totalGCTime()) for row in rows}
-
-    def _spilled(self, store: Any) -> int:
-        """Return the bytes of the stages that have ended since the last call.
-
-        Spark lists the newest first, and forgets old ones.
-        """
+    def _read(self) -> Counter[str]:
+        """Return the sums over the stages that have ended since the last call; Spark lists the newest first."""
+        store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001 - no public way
         stages = store.stageList(self._ended, False, False, self._no_quantiles, None)  # noqa: FBT003 - Scala's signature
-        before, ended, spilled = self._counted or set(), set(), 0
+        load = Counter({"task_ms": 0, "gc_ms": 0, "spilled_bytes": 0})
+        before, ended = self._counted or set(), set()
         for number in range(stages.size()):
             stage = stages.apply(number)
             if (stage_id := stage.stageId()) <= self._horizon:
                 break
             ended.add(stage_id)
-            if stage_id not in before:
-                spilled += stage.memoryBytesSpilled()
+            if stage_id not in before and self._counted is not None:
+                load["task_ms"] += stage.executorRunTime() + stage.executorDeserializeTime()
+                load["gc_ms"] += stage.jvmGcTime()
+                load["spilled_bytes"] += stage.memoryBytesSpilled()
         self._horizon = max(ended if self._counted is None else before, default=self._horizon)
         self._counted = ended
-        return spilled
+        return load

@@ -81,6 +81,19 @@ def test_one_rate_is_divided_among_sources_by_what_waits():
     assert admitted.limits == {"rate": 80, "bound": {"a": "rate", "b": "rate"}}
 
 
+@pytest.mark.parametrize(
+    "own",
+    [SourceLimits(rows=7), SourceLimits(max_rate=7), SourceLimits(bytes=70), SourceLimits(max_rate_per_partition=7)],
+)
+def test_a_source_with_a_limit_of_its_own_takes_nothing_from_the_others(own):
+    """However much waits in it: what it may not read goes to them. Its lag only grows, and theirs must not."""
+    backlogs = {"limited": backlog(100_000), "free": backlog(400)}
+    admitted = admit(backlogs, Limits(sources={"limited": own}), Pace(rate=300, sources=frozenset(backlogs)))
+    rows = read(admitted, backlogs)
+    assert rows["limited"] <= 7
+    assert rows["free"] >= 294
+
+
 def test_a_pause_reads_nothing_of_any_source():
     """Also where nothing waits; only what waits is bound by it."""
     backlogs = {"a": backlog(5, start=7), "b": backlog(0)}
