@@ -43,6 +43,7 @@ class StreamOperator(BaseOperator):
         """Ask, and say in the log what became of it."""
         control = self._control()
         command = replace(command, meant_at=run_started_at(context))
+        nothing = control.reads_nothing(command)
         with asking():  # a refusal that stays fails the task at once, whatever its retries
             asked = control.ask(command)
         self.log.info(
@@ -53,17 +54,19 @@ class StreamOperator(BaseOperator):
             asked.stream.phase.value,
             asked.stream.generation,
         )
+        if nothing is not None:
+            self.log.warning("%s", nothing)
         return asked
 
     def _wait(self, generation: int, reached: Callable[[Stream], bool], through: Collection[Phase] = ()) -> Stream:
-        """Wait, and log each phase; a stream that came to another end is for a person, and no try helps."""
-        shown_phase: Phase | None = None
+        """Wait, and log each phase and why; a stream that came to another end is for a person, and no try helps."""
+        shown = ""
 
         def look(stream: Stream) -> bool:
-            nonlocal shown_phase
-            if stream.phase is not shown_phase:
-                self.log.info("%s is %s", self.job, stream.phase_in_words)
-                shown_phase = stream.phase
+            nonlocal shown
+            if stream.phase_in_words != shown:  # of a start that fails the phase stays, and the reason says with what
+                shown = stream.phase_in_words
+                self.log.info("%s is %s", self.job, shown)
             return reached(stream)
 
         begun = False

@@ -193,7 +193,12 @@ def _pick(jobs: list[str]) -> Any:
 
 def _job_param(jobs: list[str]) -> Param:
     return Param(
-        None, type=["null", "string"], enum=[None, *jobs], title="Job", description="One job; empty means all."
+        None,
+        type=["null", "string"],
+        enum=[None, *jobs],
+        values_display={"null": "all jobs"},
+        title="Job",
+        description="One job; empty means all.",
     )
 
 
@@ -262,7 +267,10 @@ def configured(project: Project) -> list[str]:
 
 _ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
     Request.STOP: (StopStream, "Ends the driver of a stream after its batch. It stays stopped until a start."),
-    Request.DRAIN: (DrainStream, "Processes what is available, closes all windows of a stream, and ends it."),
+    Request.DRAIN: (
+        DrainStream,
+        "Processes what is available, closes all windows, and ends the stream. A start then reads nothing more.",
+    ),
     Request.SUSPEND: (SuspendStream, "Ends the driver of a stream after its batch; `resume_stream` restarts it."),
     Request.RESUME: (ResumeStream, "Restarts a suspended stream, with the same code and limits."),
     Request.LIMITS: (LimitStream, "Sets what batches read at most of each source, from the next batch on."),

@@ -16,7 +16,7 @@ from penstock.airflow.cli_process import PenstockOperator
 from penstock.airflow.command_context import asking, command_id, limits_of
 from penstock.airflow.operators import generation_of
 from penstock.graph.names import is_name
-from penstock.rates.limits import SourceLimits
+from penstock.rates.limits import SourceLimits, limits_in_words
 from penstock.runtime.process.project import find_project
 from penstock.supervise.commands import Command, CommandResult, Verb
 from penstock.supervise.stream import Wish
@@ -129,6 +129,7 @@ class LimitStream(StreamOperator):
         lifted = frozenset(f"{source}.{name}" if source else name for name in names)
         command = Command(verb=Verb.LIMITS, id=command_id(context), limits=limits, unlimits=lifted)
         asked = self._ask(context, command)
+        self.log.info("%s: %s from now on", self.job, limits_in_words(asked.stream.limits))
         values = {name: getattr(chosen, name, False) for name in _LIMITS}
         return {"job": self.job, "source": source or None, **values, "outcome": asked.outcome.value}
 

@@ -50,9 +50,14 @@ class StreamTrigger(BaseTrigger):
         """Look every few seconds."""
         # Opening asks storage, which may not answer for long, and the loop is that of all triggers.
         control = await asyncio.to_thread(control_of, self.project, self.job)
-        silence = control.silence()
+        silence, shown = control.silence(), ""
         while True:
             stream = await asyncio.to_thread(control.newest)
+            if (
+                stream.phase_in_words != shown
+            ):  # in the log of the task: of a start that fails the reason says with what
+                shown = stream.phase_in_words
+                self.log.info("%s is %s", self.job, shown)
             over = stream.phase.is_final and stream.phase not in through(self.until)
             if stream.first > self.first or over or stream.phase in AWAITED[self.until]:
                 yield TriggerEvent({"phase": stream.phase.value})  # type: ignore[no-untyped-call]

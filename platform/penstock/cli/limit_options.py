@@ -1,18 +1,15 @@
-"""Define the options that limit what batches read, and say limits in words."""
+"""Define the options that limit what batches read."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from penstock.rates.limits import Limits
-
 __all__ = [
     "Bytes", "Defaults", "MaxFiles", "MaxRate", "MaxRatePerPartition", "OfSource", "Pause", "Rows", "defaults_of",
-    "limits_given", "limits_in_words",
+    "limits_given",
 ]  # fmt: skip
 
 _COUNT = "N|none|default"
@@ -88,13 +85,3 @@ def _limit(name: str, text: str | None) -> int | None:
         what = "neither a number of bytes, a size such as '64 MiB'"
     option = f"--{name.replace('_', '-')}"
     raise typer.BadParameter(f"{text!r} is {what}, nor none or default", param_hint=option)
-
-
-def limits_in_words(limits: Limits | None) -> str:
-    """Return limits as a sentence has them."""
-    if limits is None:
-        return "the limits of its configuration"
-    if limits.paused:
-        return "paused, so it reads nothing"
-    of_sources = [f"of {source} {', '.join(own.in_words())}" for source, own in limits.sources.items()]
-    return "; ".join(filter(None, [", ".join(limits.in_words(" and source")), *of_sources])) or "it reads again"

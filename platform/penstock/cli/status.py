@@ -219,8 +219,7 @@ def _totals(totals: Totals | None) -> Iterator[tuple[str, str]]:
 
 def _limits(limits: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Say what the newest batch could read, and which rule left rows that waited."""
-    from penstock.cli.limit_options import limits_in_words
-    from penstock.rates.limits import Limits
+    from penstock.rates.limits import Limits, limits_in_words
 
     hard = Limits.recorded(limits)
     if hard.set_limits():

@@ -21,7 +21,6 @@ from penstock.cli.limit_options import (
     Rows,
     defaults_of,
     limits_given,
-    limits_in_words,
 )
 from penstock.cli.options import (
     AvailableNow,
@@ -309,6 +308,7 @@ def _request(
     with outcome(debug=debug, json=json):
         here = project_at(project)
         control = stream_control(here, job)
+        nothing = control.reads_nothing(command)
         if check:
             _check(here, job, command)
             tell({"job": job, "accepted": True}, f"{job}: the restart would be accepted", json=json)
@@ -324,6 +324,8 @@ def _request(
         obeyed = by_hand and verb in _OBEYED
         if not json:
             print(_sentence(job, command, asked, obeyed=obeyed))
+        if nothing is not None:
+            print(nothing, file=sys.stderr)
         if wait and obeyed and verb in _ENDING:
             control.wait_by_hand()
             if not json:
@@ -339,14 +341,8 @@ def _request(
         elif not (supervised or obeyed):
             print("no supervisor runs; the request stays recorded until one does: penstock supervise", file=sys.stderr)
         if json:
-            write_json(
-                {
-                    "outcome": asked.outcome.value,
-                    **_facts(job, asked.stream),
-                    "supervised": supervised,
-                    "by_hand": by_hand,
-                }
-            )
+            more = {"supervised": supervised, "by_hand": by_hand}
+            write_json({"outcome": asked.outcome.value, **_facts(job, asked.stream), **more})
 
 
 def _check(project: Project, job: str, command: Command) -> None:
@@ -374,6 +370,7 @@ def _refuse_overtaken(job: str, command: Command, asked: Asked) -> None:
 
 def _sentence(job: str, command: Command, asked: Asked, *, obeyed: bool) -> str:
     """Say what became of a request. With `obeyed` a driver that was started by hand carries it out."""
+    from penstock.rates.limits import limits_in_words
     from penstock.supervise.commands import CommandResult, Verb
 
     if obeyed and command.verb.value in _ENDING:

@@ -9,7 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from penstock.checkpoint.log.entries import Record
 
-__all__ = ["Limits", "Rate", "SourceLimits"]
+__all__ = ["Limits", "Rate", "SourceLimits", "limits_in_words"]
 
 Rate = Annotated[float | int, Field(gt=0)]
 """Rows a second."""
@@ -57,7 +57,11 @@ class SourceLimits(Record):
             "max_rate_per_partition": "rows a second and partition",
         }
         values = {name: value for name, value in self._set().items() if name in units}
-        most = [f"at most {value:,} {units[name]}" for name, value in values.items() if value is not None]
+        most = [
+            f"at most {value:,} {units[name] if value != 1 else units[name].replace('s ', ' ', 1)}"
+            for name, value in values.items()
+            if value is not None
+        ]
         return [*most, *(f"no limit of {units[name]}" for name, value in values.items() if value is None)]
 
     def _set(self) -> dict[str, Any]:
@@ -147,3 +151,13 @@ class Limits(SourceLimits):
     def weighs(self) -> bool:
         """Return whether any source has a limit of bytes."""
         return any(limits.bytes is not None for limits in (self, *self.sources.values()))
+
+
+def limits_in_words(limits: Limits | None) -> str:
+    """Return limits as a sentence has them."""
+    if limits is None:
+        return "the limits of its configuration"
+    if limits.paused:
+        return "paused, so it reads nothing"
+    of_sources = [f"of {source} {', '.join(own.in_words())}" for source, own in limits.sources.items()]
+    return "; ".join(filter(None, [", ".join(limits.in_words(" and source")), *of_sources])) or "it reads again"

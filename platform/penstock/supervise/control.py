@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,6 +175,24 @@ class StreamControl:
         """Return whether a supervisor gave a sign of life not long ago, by the wall clocks of both machines."""
         lease = LeaseRecords(self.store).holder()
         return lease is not None and not lease.left and self.clock.wall() - lease.at < 2 * PATIENCE * 1_000_000
+
+    def reads_nothing(self, command: Command) -> str | None:
+        """Return why a start that resumes from the last commit reads nothing, in a sentence; None where it may read.
+
+        All sources have ended: with a drain, or at the end of what they had. Trouble with the log is for the start.
+        """
+        if command.verb not in (Verb.START, Verb.RESTART, Verb.RESUME) or command.start != "last":
+            return None
+        commit = None
+        with suppress(PenstockError):
+            log = job_log(self.root / self.job)
+            commit = None if log is None else recover(log, Damage.LIST, newest=1).commit
+        if commit is None or not commit.sources or not all(of.ended for of in commit.sources.values()):
+            return None
+        return (
+            f"all sources of {self.job} have ended with batch {commit.batch} or before, by a drain or by themselves. "
+            f"This start reads nothing; to read on, start from a checkpoint of before: penstock checkpoints {self.job}"
+        )
 
     def runs_by_hand(self) -> bool:
         """Return whether a driver gives signs of life that nobody supervises: somebody has started it by hand."""

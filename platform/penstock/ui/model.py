@@ -243,6 +243,11 @@ class JobView:
         return None if version is None else why_rolled_back(version, (stream for _, stream in self.reading.history))
 
     @property
+    def has_ended(self) -> bool:
+        """Return whether a start would read nothing, because all sources have ended and no driver runs."""
+        return not self.runs and bool(self.sources) and all(source.ended for source in self.sources)
+
+    @property
     def limits(self) -> Limits:
         """Return the hard limits in force: those that were set, over those of the configuration."""
         return (self.stream.limits or Limits()).over(self.reading.limits)
@@ -255,11 +260,6 @@ class JobView:
     def limits_of(self, source: str | None) -> SourceLimits:
         """Return the limits in force that are of one source alone; for None those of each."""
         return self.limits if source is None else self.limits.sources.get(source, SourceLimits())
-
-    @property
-    def limit(self) -> int | None:
-        """Return the rows that a batch reads of each source at most, None for no limit."""
-        return self.limits.rows
 
     @property
     def set_limits(self) -> tuple[str, ...]:

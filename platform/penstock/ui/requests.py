@@ -16,7 +16,8 @@ __all__ = ["Ask", "HeldFacts", "ask_of", "possible", "why_not"]
 _DECIDES = (Request.RELEASE, Request.DISCARD)
 _SAYS = {
     Request.STOP: "The driver finishes its batch and ends. The stream stays stopped until a start.",
-    Request.DRAIN: "The driver processes what is available now, closes all open windows, and ends.",
+    Request.DRAIN: "The driver processes what is available now, closes all open windows, and ends for good. A start "
+    "reads nothing more, unless from a checkpoint of before.",
     Request.SUSPEND: "The driver finishes its batch and ends. Resume restarts it, with the same code and limits.",
     Request.RESUME: "The stream resumes from its checkpoint, with the same code and limits.",
     Request.LIMITS: "Sets what batches read at most, or pauses them, from the next batch on.",

@@ -121,6 +121,21 @@ for name, given in (("set", {"rows": "5", "bytes": "64 MiB", "files": "7"}), ("n
 nobody = StopStream(task_id="t", job="nope", project=PROJECT)
 said["unknown job"] = tries(lambda: nobody.execute({"ti": ti}))
 
+lines = []
+class Heard:
+    def info(self, text, *words):
+        lines.append(text % words)
+class Loud(WaitStream):
+    log = Heard()
+steps = [Stream(first=3, generation=3, phase=phase, wish=Wish.RUN, reason=reason) for phase, reason in (
+    (Phase.SUBMITTING, None), (Phase.SUBMITTING, "the driver ended with 75: PEN-SRC-040"),
+    (Phase.SUBMITTING, "the driver ended with 75: PEN-SRC-040"), (Phase.RUNNING, None))]
+newest, patience, control._POLL = control.StreamControl.newest, control._POLL, 0.01
+control.StreamControl.newest = lambda self: steps.pop(0)
+Loud(task_id="t", until="healthy", **FACTS)._wait(3, lambda seen: seen.phase is Phase.RUNNING)
+control.StreamControl.newest, control._POLL = newest, patience
+said["heard"] = lines
+
 async def fires():
     async for event in StreamTrigger(first=3, until="end", **FACTS).run():
         return event.payload
@@ -184,6 +199,13 @@ def outcomes(tmp_path_factory):
     """What became of every wait."""
     project, by_wait = run_apart(SCRIPT.replace("\\\\n", "\\n"), tmp_path_factory.mktemp("waits"))
     return {"project": str(project), **by_wait}
+
+
+def test_a_wait_logs_why_a_start_fails(outcomes) -> None:
+    """An operator looks there first: the phase stays, and the reason says with what the driver ended."""
+    assert outcomes["heard"] == [
+        "orders is SUBMITTING", "orders is SUBMITTING: the driver ended with 75: PEN-SRC-040", "orders is RUNNING",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("until", ["healthy", "end"])

@@ -3,8 +3,8 @@
 import pytest
 import typer
 
-from penstock.cli.limit_options import defaults_of, limits_given, limits_in_words
-from penstock.rates.limits import Limits, SourceLimits
+from penstock.cli.limit_options import defaults_of, limits_given
+from penstock.rates.limits import Limits, SourceLimits, limits_in_words
 
 
 def test_each_limit_is_a_number_none_or_the_configurations():
@@ -41,6 +41,7 @@ def test_what_is_no_limit_is_refused_with_its_option(name, text):
     [
         (None, "the limits of its configuration"),
         (Limits(rows=1_000), "at most 1,000 rows a batch and source"),
+        (Limits(rows=1, max_rate=1), "at most 1 row a batch and source, at most 1 row a second and source"),
         (Limits(files=20), "at most 20 files a batch and source"),
         (Limits(rows=None), "no limit of rows a batch and source"),
         (Limits(max_rate=50, bytes=None), "at most 50 rows a second and source, no limit of bytes a batch and source"),

@@ -8,10 +8,11 @@ import shutil
 import socket
 
 import pytest
-from checkpoint_samples import own, run_batch
+from checkpoint_samples import commit, offsets, own, run_batch
 from project_samples import make_project
 from typer.testing import CliRunner
 
+from penstock.checkpoint.log.entries import SourceProgress
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
@@ -134,6 +135,26 @@ def test_a_driver_that_was_started_by_hand_is_asked_and_waited_for(root, monkeyp
     )  # fmt: skip
     driver_says(root, generation=3)
     assert not json.loads(run(root, "streams", "--json")[1])[0]["by_hand"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_start_that_reads_nothing_says_so(root, ended):
+    """After a drain all sources have ended, and a stream that finishes at once would look like a success."""
+    control_store(root / "checkpoints")
+    store = LocalStore(root / "checkpoints" / "orders")
+    open_or_create(store, now=0)
+    owned = own(Log(store))
+    for batch in range(3):
+        sources = {
+            name: SourceProgress(position={"at": batch}, partitions={}, ended=ended or name == "other")
+            for name in ("rows", "other")
+        }
+        owned.append(offsets(batch))
+        owned.append(commit(batch, sources=sources))
+    code, _, err = run(root, "start", "orders")
+    assert (code, "all sources of orders have ended with batch 2" in err) == (0, ended)
+    assert "ended" not in run(root, "stop", "orders")[2]
+    assert "ended" not in run(root, "start", "orders", "--from", "batch=1")[2]
 
 
 def test_limits_are_given_by_option_and_lie_over_those_of_before(root):

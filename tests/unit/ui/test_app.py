@@ -133,10 +133,23 @@ def test_the_page_of_a_job_says_which_rule_bound_the_newest_batch(site):
                  "The newest batch left rows of orders that wait, because of max_rate_per_partition.",
                  "The newest batch left rows of clicks that wait, because of rate."):  # fmt: skip
         assert phrase in text, phrase
+    for page in ("/jobs/orders", "/"):
+        assert "running, but paused: batches read nothing" in site.text(page)
     site.says(limits={"max_rate": 50})
     text = site.text("/jobs/orders")
     assert "The rate is" not in text
     assert "The newest batch left rows" not in text
+
+
+def test_a_job_whose_sources_have_ended_says_that_a_start_reads_nothing(site):
+    """After a drain a start would look like a success."""
+    ended, open_ = (SourceProgress(position={}, partitions={}, ended=ended) for ended in (True, False))
+    site.batches(1, sources={"orders": ended, "clicks": open_})
+    assert "A start reads nothing more" not in site.text("/jobs/orders")
+    site.batches(1, sources={"orders": ended, "clicks": ended})
+    assert "All its sources have ended, by a drain or by themselves. A start reads nothing more" in site.text(
+        "/jobs/orders"
+    )
 
 
 def test_each_source_may_have_limits_of_its_own(site):

@@ -237,7 +237,7 @@ def test_the_history_names_who_has_asked():
 )
 def test_a_limit_that_a_command_set_goes_before_the_configurations(by_command, shown):
     """As the driver has it."""
-    assert view(stream=Stream(limits=by_command), limits=Limits(rows=7)).limit == shown
+    assert view(stream=Stream(limits=by_command), limits=Limits(rows=7)).limits.rows == shown
 
 
 def test_the_limits_that_somebody_has_set_are_named():

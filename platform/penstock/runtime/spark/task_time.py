@@ -17,9 +17,9 @@ __all__ = ["TaskTime"]
 class TaskTime:
     """Adds up the stages that have ended, and says what came since it was last asked.
 
-    A stage counts as a whole, once Spark's status store shows that it has ended. That may be after the job has given its
-    result: then it counts for the next batch. Sums over executors, which the store has as well, are of no use: of the
-    one that runs in the driver it says how long that has been there (decision 245).
+    A stage counts as a whole, once Spark's status store shows that it has ended. That may be after the job has given
+    its result: then it counts for the next batch. The store also has sums over executors. Of the one
+    that runs in the driver they say how long it has been there (decision 245).
 
     A question costs two calls into Java, and five for each stage of a batch: about a millisecond on one machine.
     """
