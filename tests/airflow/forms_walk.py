@@ -31,6 +31,8 @@ PICKS = {
     DAGS[Request.RELEASE]: {"job": "orders", "batch": "7"},
     DAGS[Request.DISCARD]: {"job": "orders", "batch": "7"},
     DAGS[Request.REQUEUE]: {"job": "orders", "source": "orders"},
+    DAGS[Request.REDO]: {"job": "orders", "sink": "totals"},
+    DAGS[Request.SKIP]: {"job": "orders", "sink": "totals"},
 }
 """What each form asks a person for; all else stays as the form opens."""
 
@@ -132,6 +134,10 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     assert yard.stream().limits == Limits(rows=50_000)  # or it would drain for an hour
     walk.obeys(Request.DRAIN, Phase.FINISHED)
     assert walk.done(BACK, back) == "success"  # it has followed the stream through a resume and a drain
+    walk.does(Request.REDO)
+    skips = walk.send(DAGS[Request.SKIP])
+    assert walk.done(DAGS[Request.SKIP], skips) == "failed"  # it lacks nothing
+    assert "PEN-CKP-030" in airflow.log(DAGS[Request.SKIP], skips, Request.SKIP.value)
     assert walk.filled == set(PICKS)
 
 

@@ -137,7 +137,7 @@ def test_a_topic_that_was_deleted_stops_the_job_with_what_is_missing(kafka: Any,
             h.batch(fed(number))
         kafka.delete(topic)
         kafka.create(topic)
-        with pytest.raises(SinkBehind, match="missing are 0 .*1 "):
+        with pytest.raises(SinkBehind, match="was deleted, and had batch 1 .*missing are 0 .*1 "):
             h.batch(fed(2))
         with pytest.raises(SinkBehind, match="missing are 0"):
             h.restart()

@@ -32,10 +32,12 @@ from penstock.airflow.request_operators import (
     DiscardHeld,
     DrainStream,
     LimitStream,
+    RedoSink,
     ReleaseHeld,
     RequeueRows,
     ResumeStream,
     SaveCheckpoint,
+    SkipSink,
     StopStream,
     SuspendStream,
 )
@@ -278,6 +280,8 @@ _ABOUT: dict[Request, tuple[type[BaseOperator], str]] = {
     Request.RELEASE: (ReleaseHeld, "Publishes a batch that a gate holds back."),
     Request.DISCARD: (DiscardHeld, "Drops a batch that a gate holds back. This cannot be undone."),
     Request.REQUEUE: (RequeueRows, "Sends the quarantined rows of a source through the job again, each once."),
+    Request.REDO: (RedoSink, "Publishes the batches that a sink of a stopped stream has lost again."),
+    Request.SKIP: (SkipSink, "Continues without the batches that a sink of a stopped stream does not show."),
 }
 
 
@@ -329,6 +333,9 @@ def _fields(request: Request) -> dict[str, Param]:
     if request in (Request.RELEASE, Request.DISCARD):
         about = "The number of a held batch, as the page of the stream and `penstock held JOB list` show it."
         return {"batch": batch_param(about)}
+    if request in (Request.REDO, Request.SKIP):
+        about = "A sink of the job, as the error PEN-SNK-006 and the page of the stream name it."
+        return {"sink": Param(type="string", pattern=exactly(NAME), title="Sink", description=about)}
     if request is Request.REQUEUE:
         about = "A source of the job whose quarantine is written to a Delta table as it is."
         return {

@@ -1,4 +1,4 @@
-"""Operators that ask something of a stream: stop, drain, suspend, resume, limits, save, held batches, requeue.
+"""Operators that ask something of a stream: stop, drain, suspend, resume, limits, save, held batches, requeue, sinks.
 
 Each request is one task with a log of its own, and counts once, however often it is tried or cleared.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 __all__ = [
-    "DiscardHeld", "DrainStream", "LimitStream", "ReleaseHeld", "RequeueRows", "ResumeStream", "SaveCheckpoint",
-    "StopStream", "SuspendStream",
+    "DiscardHeld", "DrainStream", "LimitStream", "RedoSink", "ReleaseHeld", "RequeueRows", "ResumeStream",
+    "SaveCheckpoint", "SkipSink", "StopStream", "SuspendStream",
 ]  # fmt: skip
 
 _LIMITS = ("rows", "bytes", "files", "max_rate", "max_rate_per_partition", "paused")
@@ -187,6 +187,37 @@ class DiscardHeld(_HeldOperator):
     """Drop a held batch."""
 
     decision = "discard"
+
+
+class _SinkOperator(PenstockOperator):
+    """Reconcile a sink of a stopped job with its log."""
+
+    template_fields: Sequence[str] = ("job", "project", "sink")
+    repair = ""
+
+    def __init__(self, *, sink: str, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.sink = sink
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Do it, and return {sink, missing, waiting}, the latter two with rows by batch."""
+        if not is_name(self.sink):  # a template may have made of it what the command takes for an option
+            raise AirflowFailException(f"{self.sink!r} is not the name of a sink")
+        (stand,) = self._penstock("sinks", self.job, self.repair, self.sink)[-1]["sinks"]
+        self.log.info("%s: %s %s: rows by batch %s", self.job, self.repair, self.sink, stand["missing"] or "none")
+        return dict(stand)
+
+
+class RedoSink(_SinkOperator):
+    """Publish the batches that a sink has lost again, if their files exist."""
+
+    repair = "redo"
+
+
+class SkipSink(_SinkOperator):
+    """Continue without the batches that a sink does not show; the log counts their rows."""
+
+    repair = "skip"
 
 
 class RequeueRows(PenstockOperator):

@@ -38,7 +38,8 @@ class Request(Enum):
     """A request that is neither a start nor a restart, as Airflow's DAGs and the pages name it.
 
     `StreamControl.ask` makes the first five. `saving.save` names a checkpoint. `penstock held`, which loads the job,
-    releases and discards held batches (SEMANTICS 11.5). `penstock requeue` sends quarantined rows again.
+    releases and discards held batches (SEMANTICS 11.5). `penstock requeue` sends quarantined rows again. `penstock
+    sinks` publishes the batches that a sink has lost again, or skips them (9.5).
     """
 
     STOP = "stop"
@@ -50,6 +51,8 @@ class Request(Enum):
     RELEASE = "release"
     DISCARD = "discard"
     REQUEUE = "requeue"
+    REDO = "redo"
+    SKIP = "skip"
 
 
 DAGS = {
@@ -62,12 +65,14 @@ DAGS = {
     Request.RELEASE: "release_held_batch",
     Request.DISCARD: "discard_held_batch",
     Request.REQUEUE: "requeue_rows",
+    Request.REDO: "redo_sink",
+    Request.SKIP: "skip_sink",
 }
 """The DAG of each request.
 
 All take `job`, and `note` is of none. `limit_stream` takes `source` (null for each) and `rows` (null for the
-configuration's), `save_checkpoint` takes `name`, `requeue_rows` takes `source` and `from_batch`, the two for held
-batches take `batch`.
+configuration's), `save_checkpoint` takes `name`, `requeue_rows` takes `source` and `from_batch`. The two for held
+batches take `batch`, and the two for sinks `sink`.
 """
 
 

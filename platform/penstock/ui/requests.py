@@ -25,7 +25,11 @@ _SAYS = {
     Request.RELEASE: "Publishes the rows that a gate has held back in this batch.",
     Request.DISCARD: "Drops the rows that a gate has held back in this batch. This cannot be undone.",
     Request.REQUEUE: "Sends the quarantined rows of a source through the job again, each once, in its next batches.",
+    Request.REDO: "Publishes again what a sink has lost, if the files exist. Rows that are there are doubled.",
+    Request.SKIP: "Continues without the batches that a sink does not show. Their rows are counted, and missing there.",
 }
+_UNSETTLED = ("PEN-SNK-006", "PEN-SNK-007")
+"""Errors of a sink that a redo or a skip settles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,8 @@ class HeldFacts:
 class Ask:
     """One request: its DAG, what it does, its command, and the field that it has beside the job, None for none.
 
-    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again. `source`
-    is the one that limits are for, None for each.
+    `held` is what is known of the `batch` to decide. `sources` are those whose quarantine can be sent again, `sinks`
+    those to settle. `source` is the one that limits are for, None for each.
     """
 
     request: Request
@@ -57,6 +61,7 @@ class Ask:
     batch: int | None = None
     held: HeldFacts | None = None
     sources: Sequence[str] = ()
+    sinks: Sequence[str] = ()
     source: str | None = None
 
     @property
@@ -72,7 +77,7 @@ class Ask:
     @property
     def ends(self) -> bool:
         """Return whether something ends, or is lost."""
-        return self.request in (Request.STOP, Request.DRAIN, Request.SUSPEND, Request.DISCARD)
+        return self.request in (Request.STOP, Request.DRAIN, Request.SUSPEND, Request.DISCARD, Request.SKIP)
 
 
 def possible(view: JobView) -> tuple[Request, ...]:
@@ -88,6 +93,8 @@ def possible(view: JobView) -> tuple[Request, ...]:
         requests.append(Request.SAVE)
     if view.reading.status.totals is not None and view.reading.status.totals.quarantined:
         requests.append(Request.REQUEUE)
+    if not view.runs and view.error is not None and view.error.code in _UNSETTLED:
+        requests += [Request.REDO, Request.SKIP]
     return (*requests, Request.LIMITS)
 
 
@@ -103,11 +110,14 @@ def ask_of(
         return None
     if request not in _DECIDES:
         field, words = _FIELDS.get(request, (None, []))
-        line = shlex.join(["penstock", request.value, view.job]) + "".join(f" {word}" for word in words)
+        settles = request in (Request.REDO, Request.SKIP)
+        verb = ["sinks", view.job, request.value] if settles else [request.value, view.job]
+        line = shlex.join(["penstock", *verb]) + "".join(f" {word}" for word in words)
         if source and not (request is Request.LIMITS and source in view.limited_sources):
             return None
         sources = [end.name for end in view.sources] if request is Request.REQUEUE else []
         facts: dict[str, Any] = {"dag": DAGS[request], "says": _SAYS[request], "command": line, "field": field}
+        facts |= {"sinks": [end.name for end in view.sinks]} if settles else {}
         if source:
             facts |= {"says": _OF_SOURCE, "command": line.replace(" --pause", f" --source {source}")}
         return Ask(request=request, sources=sources, source=source or None, **facts)
@@ -149,9 +159,13 @@ _LACKS = {
     Request.RESUME: "The stream is {state}, and only a suspended one resumes. Start it, or restart it.",
     Request.SAVE: "No batch is committed, so there is nothing to save.",
     Request.REQUEUE: "No source of the job has quarantined rows.",
+    Request.REDO: "The newest driver has not ended by a sink that lost batches, or rejected one.",
+    Request.SKIP: "The newest driver has not ended by a sink that lost batches, or rejected one.",
 }
 _FIELDS: dict[Request, tuple[str, list[str]]] = {
     Request.LIMITS: ("rows", ["--rows N --bytes SIZE --files N --max-rate N --max-rate-per-partition N --pause"]),
     Request.SAVE: ("name", ["NAME"]),
     Request.REQUEUE: ("source", ["--source NAME --from-batch N"]),
+    Request.REDO: ("sink", ["SINK"]),
+    Request.SKIP: ("sink", ["SINK"]),
 }

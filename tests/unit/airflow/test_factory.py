@@ -139,6 +139,8 @@ def test_a_form_asks_for_nothing_but_what_somebody_must_choose(project, read):
             "release_held_batch": ["batch"],
             "discard_held_batch": ["batch"],
             "requeue_rows": ["source"],
+            "redo_sink": ["sink"],
+            "skip_sink": ["sink"],
         }
         chosen = {"restart_from_checkpoint": ["checkpoint"], **{setting: ["job"] for setting in REQUESTS.values()}}
         assert dag["required"] == sorted([*chosen.get(name, []), *beside.get(name, [])])

@@ -18,10 +18,10 @@ SCRIPT = """
 import json, os, sys, threading, time
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from penstock.airflow import CheckpointUpkeep, QualityReport, RequeueRows
+from penstock.airflow import CheckpointUpkeep, QualityReport, RedoSink, RequeueRows, SkipSink
 
 def end(case):
-    kind = {"report": QualityReport, "upkeep": CheckpointUpkeep, "requeue": RequeueRows}[case["operator"]]
+    kind = {"report": QualityReport, "upkeep": CheckpointUpkeep, "requeue": RequeueRows, "redo": RedoSink, "skip": SkipSink}[case["operator"]]
     operator = kind(task_id="t", project=case["project"], python=case["python"], **{"job": "orders", **case["more"]})
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=case["map_index"])
     took = []
@@ -51,6 +51,7 @@ THREE = (
 )
 FAILED = f"echo '{MADE % ('failed', 3, 'false')}'"
 ASKED = {"job": "orders", "source": "taps", "command": "d/r/t", "done": False}
+STAND = {"job": "orders", "sinks": [{"sink": "clean", "missing": {"4": 9}, "waiting": {}}]}
 SLEEPS = 'touch "$(dirname "$0")/begun"\nsleep 4 & wait $!\nsleep 1'
 CASES = {
     "three": ("report", THREE, {"more": {"check": "sane", "newest": ""}}),
@@ -65,6 +66,9 @@ CASES = {
         f"echo '{json.dumps(ASKED)}'",
         {"more": {"source": "taps", "from_batch": 0, "wait": True}},
     ),
+    "a redo": ("redo", f"echo '{json.dumps(STAND)}'", {"more": {"sink": "clean"}}),
+    "a skip": ("skip", f"echo '{json.dumps(STAND)}'", {"more": {"sink": "clean"}}),
+    "an option for a sink": ("skip", FAILED, {"more": {"sink": "--help"}}),
     "an option for a source": ("requeue", FAILED, {"more": {"source": "--help"}}),
     "no number of a batch": ("requeue", FAILED, {"more": {"source": "taps", "from_batch": "-1"}}),
     "killed": ("upkeep", SLEEPS, {"kill": True}),
@@ -122,14 +126,34 @@ def test_reports_are_made_until_nothing_waits(ended):
 
 
 @pytest.mark.parametrize(
-    "what", ["an option for a job", "a path for a job", "an option for a source", "no number of a batch"]
+    "what",
+    [
+        "an option for a job",
+        "a path for a job",
+        "an option for a sink",
+        "an option for a source",
+        "no number of a batch",
+    ],
 )
 def test_what_is_no_name_of_a_job_reaches_no_command(ended, what):
     """Whatever a template has made of a form: the task fails for good, and nothing was run."""
     kind, error, _, calls, _ = ended[what]
     assert (kind, calls) == ("hopeless", [])
-    noun = {"job": "name of a job", "source": "name of a source", "batch": "number of a batch"}[what.split()[-1]]
+    noun = {
+        "job": "name of a job",
+        "sink": "name of a sink",
+        "source": "name of a source",
+        "batch": "number of a batch",
+    }[what.split()[-1]]
     assert f"is not the {noun}" in error
+
+
+@pytest.mark.parametrize("repair", ["redo", "skip"])
+def test_a_sink_is_reconciled_by_its_command(ended, repair):
+    """An operator of Airflow has no shell in which the remedy could be typed."""
+    kind, answer, _, calls, project = ended[f"a {repair}"]
+    command = f"-m penstock sinks orders {repair} clean --json --project {project}"
+    assert (kind, answer, calls) == ("said", STAND["sinks"][0], [command])
 
 
 def test_rows_are_requeued_once_for_each_task(ended):

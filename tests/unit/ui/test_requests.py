@@ -52,6 +52,23 @@ def test_what_can_be_asked_follows_how_the_stream_stands(site, phase, offered, m
     assert buttons(site, mounted=mounted) == offered | held | {"limits", "save", "requeue"}
 
 
+@pytest.mark.parametrize("code", ["PEN-SNK-006", "PEN-SNK-007", "PEN-SNK-003"])
+def test_a_sink_that_lost_batches_can_be_reconciled(site, code):
+    """An operator of Airflow has no shell for the remedy. It is offered where it helps, and not while a driver runs."""
+    site.stream(wish=Wish.RUN, phase=Phase.FAILED, generation=1)
+    error = {"code": code, "what": "it lost some", "where": None, "remedy": None}
+    site.says(generation=1, state="failed", error=error)
+    helps = code != "PEN-SNK-003"
+    assert buttons(site) & {"redo", "skip"} == ({"redo", "skip"} if helps else set())
+    page = site.get("/jobs/orders/ask/skip", mounted="/penstock")
+    assert page.status_code == (200 if helps else 404)
+    if helps:
+        assert '<option value="totals">totals</option>' in page.text
+        assert "penstock sinks orders skip SINK" in site.text("/jobs/orders/ask/skip")
+    site.says(generation=1, error=error)
+    assert not buttons(site) & {"redo", "skip"}
+
+
 def test_a_driver_that_somebody_runs_by_hand_can_be_stopped_only(site):
     """To drain or to suspend would begin a stream of the supervisor's, whose driver takes the job over at once."""
     site.stream(wish=Wish.STOP, phase=Phase.STOPPED, generation=1)
@@ -76,6 +93,9 @@ def test_a_driver_that_ends_is_not_asked_to_drain(site):
 def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     """What it triggers is the DAG that the supervision names for it."""
     site.stream(wish=Wish.RUN, phase=Phase.SUSPENDED if request_ is Request.RESUME else Phase.RUNNING, generation=1)
+    settles = request_ in (Request.REDO, Request.SKIP)
+    if settles:
+        site.says(generation=1, state="failed", error={"code": "PEN-SNK-006", "what": "it lost some"})
     path = f"/jobs/orders/ask/{request_.value}?batch=1"
     page = site.get(path, mounted="/penstock").text
     assert f'data-runs="/api/v2/dags/{DAGS[request_]}/dagRuns"' in page
@@ -88,7 +108,7 @@ def test_each_request_says_what_it_does_and_names_its_dag(site, request_):
     # The program has this command, with these words.
     words = ["7" if word == "N|none|default" else word.lower() for word in command[1:]]
     words = [word for word in words if word != "orders"]
-    result = CliRunner().invoke(app, [*words[: 2 if decides else 1], "--help"])
+    result = CliRunner().invoke(app, [*words[: 2 if decides or settles else 1], "--help"])
     assert result.exit_code == 0, result.output
 
 

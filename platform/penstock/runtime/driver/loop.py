@@ -340,7 +340,8 @@ class Driver:
             try:
                 yield from publish_patiently(again, sink, commit.batch, self.clock, self.settings.busy_patience)
             except SinkBehind as why:
-                behind = find_behind(self.engine.sink, [sink], self.app, recover(self.log, Damage.LIST))
+                now = recover(self.log, Damage.LIST)
+                behind = find_behind(self.engine.sink, [sink], self.app, now, because=f"{why.what}: ")
                 raise behind.get(sink, why) from why
             self.published[sink] = commit.batch
             yield Hook("PublishSinks", f"published {sink}", commit.batch)

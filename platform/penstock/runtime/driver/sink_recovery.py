@@ -174,8 +174,13 @@ def _gone_to(place: str | None, sink: str, commits: Iterable[Commit], log: Log, 
     return sinks
 
 
-def find_behind(sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered) -> dict[str, SinkBehind]:
-    """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5)."""
+def find_behind(
+    sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Recovered, *, because: str = ""
+) -> dict[str, SinkBehind]:
+    """Return what is wrong with sinks that show less than the log says was published (SEMANTICS 9.5).
+
+    `because` begins what each says: what its publisher has found.
+    """
     behind = {}
     for sink in names:
         missing = missing_batches(sink_of, sink, app(sink), recovered)
@@ -184,7 +189,7 @@ def find_behind(sink_of: SinkOf, names: Iterable[str], app: AppOf, recovered: Re
             seen = sink_of(sink).version(app(sink))
             shows = "no batch" if seen is None else f"batch {seen}"
             behind[sink] = SinkBehind(
-                f"sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
+                f"{because}sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
                 f"{missing[-1].batch}; missing are {listed}",
                 where=sink_of(sink).place,
                 sink=sink,
