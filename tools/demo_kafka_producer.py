@@ -84,8 +84,8 @@ class Replay:
 
         try:
             self._write(self._producer())
-        except KafkaException as why:
-            self._trouble = str(why)
+        except KafkaException as why:  # what the producer knows already, it refuses at once
+            self._note_trouble(why.args[0])
 
     def _producer(self) -> Producer:
         from confluent_kafka import Producer
@@ -133,4 +133,7 @@ class Replay:
         if error is None:
             self.acknowledged += 1
         elif not self._ended.is_set():
-            self._trouble = f"{error.name()}: {error.str()}"
+            self._note_trouble(error)
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        self._trouble = f"{error.name()}: {error.str()}"

@@ -77,9 +77,19 @@ def test_a_block_that_is_left_leaves_the_rest_unwritten(kafka, topic):
     assert producer.written == 100
 
 
-def test_what_the_broker_refuses_fails_the_demo(kafka, topic):
-    """A record of a partition that is not there."""
+@pytest.mark.parametrize("known", [False, True])
+def test_what_the_broker_refuses_fails_the_demo(kafka, topic, known, monkeypatch):
+    """A record of a partition that is not there; a producer that knows the topic refuses it at once."""
     kafka.create(topic, 1)
+    if known:
+        make = Replay._producer
+
+        def asked_before(self):
+            producer = make(self)
+            producer.list_topics(topic, timeout=10)
+            return producer
+
+        monkeypatch.setattr(Replay, "_producer", asked_before)
     with (
         replay(kafka, topic, records(10)) as producer,
         pytest.raises(DemoFailed, match="the producer failed: _UNKNOWN_PARTITION"),

@@ -67,7 +67,7 @@ class Ask:
     @property
     def word(self) -> str:
         """Return the request in a word, as buttons have it."""
-        return self.request.value.capitalize()
+        return "Limit" if self.request is Request.LIMITS else self.request.value.capitalize()
 
     @property
     def refused(self) -> bool:

@@ -160,6 +160,7 @@ class StreamPages:
             return self._renderer.broken(request, project, Broken(job, gone), status=404, of_job=True)
         subject = job if wanted.batch is None else f"batch {wanted.batch:,} of {job}"
         subject = subject if wanted.source is None else f"source {wanted.source} of {job}"
+        subject = f"a sink of {job}" if wanted.field == "sink" else subject
         title = f"{wanted.word} {subject}"
         return self._renderer.page(request, project, "ask.html", here="ask", title=title, view=view, ask=wanted)
 

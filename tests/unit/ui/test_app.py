@@ -163,7 +163,7 @@ def test_each_source_may_have_limits_of_its_own(site):
     links = re.findall(r'ask/limits\?source=(\w+)"', site.get("/jobs/orders").text)
     assert links == ["orders", "clicks", "gone"], "also where they can only be taken back"
     page = site.get("/jobs/orders/ask/limits?source=orders", mounted="/penstock").text
-    assert "Limits source orders of orders" in words_of(page)
+    assert "Limit source orders of orders" in words_of(page)
     assert '<input name="source" type="hidden" value="orders">' in page
     assert re.search(r'name="rows"[^>]*value="7"', page)
     assert 'name="paused"' not in page

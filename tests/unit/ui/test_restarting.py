@@ -66,9 +66,9 @@ def test_what_comes_again_is_counted(site):
     """Rows that stay and come a second time are called duplicates; nothing is to be worked out by who reads."""
     text = site.text("/jobs/orders/restart?start=batch=3")
     assert "2 batches after it are undone; the 2,468 rows that they read are read again." in text
-    assert "totals: 10 rows of 2 batches stay and are published again: duplicates." in text
+    assert "totals: 10 rows of 2 batches, kept and published again: duplicates." in text
     truncated = site.text("/jobs/orders/restart?start=batch=3&truncate=on")
-    assert "totals: 10 rows of 2 batches are removed, and published again." in truncated
+    assert "totals: 10 rows of 2 batches, removed, and published again." in truncated
     assert "duplicates" not in truncated
     assert "Nothing is undone." in site.text("/jobs/orders/restart")
 
@@ -80,7 +80,7 @@ def test_what_a_restore_has_undone_is_not_counted_twice(site):
     leave(log)
     text = site.text("/jobs/orders/restart?start=batch=3")
     assert "1 batch after it is undone; the 1,234 rows that it read are read again." in text
-    assert "totals: 10 rows of 2 batches stay" in text
+    assert "totals: 10 rows of 2 batches, kept" in text
 
 
 def test_saved_checkpoints_are_offered(site):
