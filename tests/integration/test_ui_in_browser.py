@@ -188,13 +188,13 @@ def test_a_restart_is_counted_confirmed_once_and_sent(url, airflow, browser, scr
     browser.click("#restart-3")
     browser.until(lambda: "duplicates" in browser.see("#plan").text, "what comes again")
     browser.click("input[name=truncate]")
-    browser.until(lambda: "are removed" in browser.see("#plan").text, "it to be counted anew")
+    browser.until(lambda: ", removed" in browser.see("#plan").text, "it to be counted anew")
     for field, text in (("note", "seen"), ("bytes", "64 MiB"), ("files", "9")):
         browser.see(f"input[name={field}]").send_keys(text)
     browser.click("#more summary")
     browser.see("input[name=partitions]").send_keys("4")
     browser.click("#ask button:enabled")
-    assert "10 rows of 2 batches are removed" in browser.see("#sure[open]").text
+    assert "10 rows of 2 batches, removed" in browser.see("#sure[open]").text
     browser.click("#sure[open] #sure-no")
     assert browser.all("#sure[open]") == []
     assert len(airflow.asked) == before
