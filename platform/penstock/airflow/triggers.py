@@ -53,9 +53,8 @@ class StreamTrigger(BaseTrigger):
         silence, shown = control.silence(), ""
         while True:
             stream = await asyncio.to_thread(control.newest)
-            if (
-                stream.phase_in_words != shown
-            ):  # in the log of the task: of a start that fails the reason says with what
+            # In the log of the task: of a start that fails the phase stays, and the reason says with what.
+            if stream.phase_in_words != shown:
                 shown = stream.phase_in_words
                 self.log.info("%s is %s", self.job, shown)
             over = stream.phase.is_final and stream.phase not in through(self.until)

@@ -191,7 +191,7 @@ class StreamControl:
             return None
         return (
             f"all sources of {self.job} have ended with batch {commit.batch} or before, by a drain or by themselves. "
-            f"This start reads nothing; to read on, start from a checkpoint of before: penstock checkpoints {self.job}"
+            f"A start reads nothing of them; to read on, start from an older one: penstock checkpoints {self.job}"
         )
 
     def runs_by_hand(self) -> bool:

@@ -109,7 +109,7 @@ def admit(
             bound |= {name: Bound.MAX_RATE.value} if _lag(backlog) else {}
         else:
             hard[name] = _rules(name, limits.of(name), pace, of_source)
-    shares = _shares_of_sources({name: _within(backlogs[name], _joined(hard[name], pace)) for name in hard}, pace)
+    shares = _shares_of_sources(backlogs, hard, pace)
     for name, rules in hard.items():
         backlog = backlogs[name]
         if (share := shares.get(name)) is not None:
@@ -134,14 +134,14 @@ def _lag(backlog: Mapping[str, Waiting]) -> int:
     return sum(waiting.rows for waiting in backlog.values())
 
 
-def _shares_of_sources(rows: Mapping[str, int], pace: Pace) -> dict[str, int]:
+def _shares_of_sources(backlogs: Backlogs, hard: Mapping[str, Mapping[Bound, ReadLimit]], pace: Pace) -> dict[str, int]:
     """Return the rows that the rate gives each source, by those that its hard limits let through.
 
     By all that waits, the lag that a limited source gathers would take the rate from the others.
     """
     if pace.rate is None:
         return {}
-    lag = {name: count for name, count in rows.items() if name in pace.sources}
+    lag = {name: _within(backlogs[name], _joined(hard[name], pace)) for name in hard if name in pace.sources}
     return bounded_shares(lag, pace.rate * pace.seconds, least=0, most=None)
 
 

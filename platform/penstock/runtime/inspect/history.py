@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import log
 from statistics import pstdev
@@ -12,7 +13,7 @@ from penstock.checkpoint.log.entries import Commit, Offsets
 from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.roots import job_log
 from penstock.config.settings import Settings
-from penstock.errors import HistoryTooShort
+from penstock.errors import CheckpointCorrupt, HistoryTooShort
 from penstock.rates.cost_fit import CostFit, Sample
 from penstock.rates.load import Load
 from penstock.rates.simulate import Plant
@@ -49,9 +50,11 @@ def read_history(settings: Settings, job: str) -> History:
 
 
 def _interval_ms(entries: Log | None) -> float | None:
-    """Return the interval that the newest Offsets say."""
+    """Return the interval that the newest Offsets say; None where damage hides them, which `kept_checkpoints` lists."""
     newest = () if entries is None else entries.entries_back(entries.find_tail())
-    interval = next((entry.settings.get("interval") for _, entry in newest if isinstance(entry, Offsets)), None)
+    interval = None
+    with suppress(CheckpointCorrupt):
+        interval = next((entry.settings.get("interval") for _, entry in newest if isinstance(entry, Offsets)), None)
     return interval / 1_000 if isinstance(interval, int) else None
 
 

@@ -1,13 +1,15 @@
-"""What the tasks of a batch took is what stages say that have ended since it was last asked."""
+"""What the tasks of a batch took is what the executor has counted, or what stages say, since it was last asked."""
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from py4j.protocol import Py4JError
 
-from penstock.runtime.spark.task_time import TaskTime
+from penstock.runtime.spark.task_time import TaskTime, _OwnExecutor, _Stages
 
 
 def stage(number: int, status: str, run: int = 0, *, unpacked: int = 0, collected: int = 0, spilled: int = 0) -> Any:
@@ -30,7 +32,9 @@ class Store:
         self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: self))
         status = SimpleNamespace(COMPLETE="COMPLETE", FAILED="FAILED")
         values = SimpleNamespace(v1=SimpleNamespace(StageStatus=status))
-        spark = SimpleNamespace(status=SimpleNamespace(api=values))
+        nothing = SimpleNamespace(isEmpty=lambda: True)
+        environment = SimpleNamespace(metricsSystem=lambda: SimpleNamespace(getSourcesByName=lambda _: nothing))
+        spark = SimpleNamespace(status=SimpleNamespace(api=values), SparkEnv=SimpleNamespace(get=lambda: environment))
         self._jvm = SimpleNamespace(
             org=SimpleNamespace(apache=SimpleNamespace(spark=spark)),
             java=SimpleNamespace(util=SimpleNamespace(ArrayList=JavaList)),
@@ -80,6 +84,26 @@ def test_each_stage_that_has_ended_counts_once() -> None:
     assert times.since_last() == load(0)
     store.stages += [stage(7, "COMPLETE", 1)]
     assert times.since_last() == load(1)
+
+
+@pytest.mark.parametrize("cores", [2, 1])
+def test_the_executor_of_the_driver_and_the_stages_say_about_the_same(spark: Any, cores: int) -> None:
+    """Of a real Spark, as soon as a job has ended; a wait is no time of tasks."""
+    by_counters, by_stages = TaskTime(spark.sparkContext), TaskTime(spark.sparkContext)
+    assert isinstance(by_counters._reader, _OwnExecutor)
+    by_stages._reader = _Stages(spark.sparkContext)
+    assert (by_counters.since_last(), by_stages.since_last()) == (None, None)
+    time.sleep(0.5)
+    spark.range(0, 3_000_000, 1, cores).selectExpr("id % 1000 as k").groupBy("k").count().collect()
+    counted = by_counters.since_last()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    told = by_stages.since_last()
+    assert counted is not None
+    assert told is not None
+    assert counted["task_ms"] > 0
+    assert told["task_ms"] == pytest.approx(counted["task_ms"], rel=0.3, abs=100)
+    assert (counted["spilled_bytes"], told["spilled_bytes"]) == (0, 0)
+    assert by_counters.since_last() == load(0)
 
 
 def test_no_more_is_collected_than_tasks_took() -> None:
