@@ -47,6 +47,7 @@ from tools.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.sample(2, of="jobs from Kafka")]
 
+GROUP = "penstock.orders.orders"
 HOOKS = [
     ("FixOffsets", "after"), ("Compute", "before"), ("Compute", "after"), ("CommitBatch", "after"),
     ("PublishSinks", "after"), ("AckSources", "before"),
@@ -58,7 +59,7 @@ def job_of(servers: str, topic: str, folder: Path, **more: Any) -> Job:
     job = Job("orders", partitions=2)
     source = Kafka(
         [topic], servers=servers, format=Json("user string, at timestamp, n int"), with_columns=["_partition", "_offset"],
-        splits=2, group=f"lag-{topic}", **more,
+        splits=2, **more,
     )  # fmt: skip
     orders = job.source("orders", source, event_time="at", max_out_of_order=seconds(5))
     orders.write("copy", Delta(folder / "copy"))
@@ -110,13 +111,13 @@ def test_each_record_is_once_in_the_table_through_crashes(kafka: Any, topic: str
     assert {*bad.values()} == {'{"user": 5}', None}
 
 
-def test_the_group_that_a_job_names_has_its_position(kafka: Any, topic: str, tmp_path: Path) -> None:
+def test_the_group_of_a_job_has_its_position(kafka: Any, topic: str, tmp_path: Path) -> None:
     """Read back from the broker after each batch, and after a crash before AckSources with the next batch."""
     kafka.create(topic, 2)
 
     def follows() -> bool:
         offsets = h.commit().sources["orders"].position["topics"][topic]["offsets"]
-        return committed(kafka, f"lag-{topic}", topic, 2) == {int(number): offset for number, offset in offsets.items()}
+        return committed(kafka, GROUP, topic, 2) == {int(number): offset for number, offset in offsets.items()}
 
     with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
         for batch, written in enumerate([(3, 1), (0, 2), (4, 5)]):
@@ -132,16 +133,16 @@ def test_the_group_that_a_job_names_has_its_position(kafka: Any, topic: str, tmp
         kafka.produce(topic, [record("a", 10)], 0)
         h.batch()
         until(follows, "the offsets of the batch after the crash")
-        assert committed(kafka, f"lag-{topic}", topic, 2) == {0: 8, 1: 9}
+        assert committed(kafka, GROUP, topic, 2) == {0: 8, 1: 9}
         kafka.produce(topic, [record("b", 11)] * 3, 0)
-        assert lags(kafka, f"lag-{topic}") == {0: 3, 1: 0}
+        assert lags(kafka, GROUP, topic) == {0: 3, 1: 0}
 
 
-def lags(kafka: KafkaServer, group: str) -> dict[int, int]:
+def lags(kafka: KafkaServer, group: str, topic: str) -> dict[int, int]:
     """Return the lag of each partition as Kafka's tool for groups computes it: by two questions of an administrator."""
     asked = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-    offsets = {(at.topic, at.partition): at.offset for at in asked.topic_partitions}
-    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for topic, number in offsets}
+    offsets = {(at.topic, at.partition): at.offset for at in asked.topic_partitions if at.topic == topic}
+    wanted = {TopicPartition(*at): OffsetSpec.latest() for at in offsets}
     ends = {at: future.result(30).offset for at, future in kafka.admin.list_offsets(wanted).items()}
     return {at.partition: end - offsets[at.topic, at.partition] for at, end in ends.items()}
 

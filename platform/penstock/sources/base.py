@@ -158,6 +158,14 @@ class SourceReader(Protocol):
     partition_names: PartitionNames | None = None
     """How rows in quarantine name their partition beside its number; None where the number is its name."""
 
+    def known_as(self, job: str, source: str) -> None:
+        """Learn the names of the job and of the source in it, for what others than the job see of it.
+
+        Called once, right after `Source.open`. A contract test of the reader alone does not call it. By default it does
+        nothing.
+        """
+        return
+
     def backlog(self, after: Position | None) -> Mapping[str, Waiting]:
         """Return what waits after a position, for every partition that the source has now, by name.
 

@@ -61,7 +61,7 @@ class Kafka(Source):
         on_bad_record: Whether a record that cannot be decoded goes to quarantine or fails the batch.
         max_record: The most bytes of a value that are decoded. A record that has more is one that cannot be decoded.
         group: The consumer group whose offsets follow the job's Commits, so that tools which show lag see the job.
-            Nothing is ever read from it. With None there is no group.
+            Nothing is ever read from it. By itself it is `penstock.JOB.SOURCE`; with False there is none.
         read_uncommitted: Whether to read records of transactions that are open or were aborted.
         splits: How many tasks read a batch; a partition may be read by several. By itself it is one up to 100,000
             records, and one a core beyond.
@@ -82,7 +82,7 @@ class Kafka(Source):
     on_gap: OnGap = OnGap.FAIL
     on_bad_record: BadRecord = BadRecord.QUARANTINE
     max_record: int = MAX_RECORD
-    group: str | None = None
+    group: str | bool = True
     read_uncommitted: bool = False
     splits: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold a password
@@ -92,7 +92,7 @@ class Kafka(Source):
             raise ConfigError("Kafka needs one of topics=, pattern= and partitions=")
         self._check_start()
         refuse_other_types(self)
-        refuse_empty(self, "servers")
+        refuse_empty(self, "servers", "group")
         for name in ("topics", "partitions"):
             if (given := getattr(self, name)) is not None and not given:
                 raise ConfigError(f"{name}={given!r} names nothing to read")
@@ -160,14 +160,23 @@ class KafkaReader(SplitReader):
         self.spec = spec
         self.splits = spec.splits
         self.brokers = Brokers(spec.config, read_uncommitted=spec.read_uncommitted)
-        self._group = None if spec.group is None else GroupOffsets(spec.config, spec.group)
-        if self._group is not None:
-            finalize(self, self._group.end)
+        self._group: GroupOffsets | None = None
+        if isinstance(spec.group, str):
+            self._tell(spec.group)
         self._sizes = RecordSizes(spec.config)
         self._topics: dict[str, Topic] = {}
         # Of the newest backlog: position and span of a batch are made from it.
         self._earliest: Offsets = {}
         self._begins: Offsets = {}
+
+    def known_as(self, job: str, source: str) -> None:
+        """Tell a group of this name how far the job has read, unless it is to be another one, or none."""
+        if self.spec.group is True:
+            self._tell(f"penstock.{job}.{source}")
+
+    def _tell(self, group: str) -> None:
+        self._group = GroupOffsets(self.spec.config, group)
+        finalize(self, self._group.end)
 
     def decode_by(self, form: Format, columns: pa.Schema) -> None:
         """Note the format that tasks decode by, and its columns; raises ConfigError where the record has such a one."""
@@ -200,6 +209,8 @@ class KafkaReader(SplitReader):
 
         Raises TopicReplaced where a topic is another one, and SourceGap where records are gone, unless the job skips.
         """
+        if self._group is not None:
+            self._group.follow()
         known = _offsets_in(after)
         self._same_topics({} if after is None else _ids_in(after))
         partitions = [(name, i) for name, topic in self._topics.items() for i in topic.partitions]
@@ -364,7 +375,7 @@ class KafkaReader(SplitReader):
         )
 
     def ack(self, position: Position) -> None:
-        """Tell the consumer group; nobody waits for the answer, as the next batch tells it again."""
+        """Tell the consumer group; nobody waits for the answer, which the next look for records takes."""
         if self._group is not None:  # the brokers refuse offsets of topics that are gone
             offsets = {at: offset for at, offset in _offsets_in(position).items() if at[0] in self._topics}
             self._group.note(offsets)

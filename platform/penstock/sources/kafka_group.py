@@ -25,6 +25,8 @@ _log = structlog.get_logger(__name__)
 _LAST_SECONDS = 1.0
 """How long the end of a run waits for the brokers to take its last offsets."""
 _PIECE = 0.01
+_EVERY_SECONDS = 1.0
+"""Tools look every few seconds, and a request takes half a millisecond of a batch."""
 _WRITING = {
     "enable.auto.commit": False,
     # Of the newer protocol the brokers set the times below, and librdkafka refuses them.
@@ -38,8 +40,8 @@ _WRITING = {
 class GroupOffsets:
     """The offsets of a consumer group, which follow those of a job; no position is ever read from them.
 
-    One request is under way at a time, and the newest offsets go with the next one. A failure is a warning, and no
-    second one until a request has succeeded: the next batch writes all offsets again.
+    There is a request a second at most, and one under way at a time. The newest offsets go with the next one. A failure
+    is a warning, and no second one until a request has succeeded. The next batch writes all offsets again.
 
     Args:
         config: Settings of librdkafka for a consumer.
@@ -51,6 +53,7 @@ class GroupOffsets:
         self._wanted: Offsets = {}
         self._sent: Offsets | None = None
         self._is_warned = False
+        self._next_at = 0.0
         # A callback of this object would keep it alive, with threads and open files, until Python collects cycles.
         self._answers: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self._consumer: Consumer | None = None
@@ -58,14 +61,25 @@ class GroupOffsets:
     def note(self, offsets: Offsets) -> None:
         """Have the group's offsets be these soon; nobody waits for the brokers."""
         self._wanted = offsets
-        if self._wanted:
-            self._follow(0)
+        self._follow_when_due()
+
+    def follow(self) -> None:
+        """Send what was not sent with its batch, because that was too soon after the request before.
+
+        Called while the job looks for records. What the brokers have refused is left to the next batch.
+        """
+        if not self._is_warned:
+            self._follow_when_due()
 
     def end(self) -> None:
         """Wait for a second at most until the brokers have the newest offsets: no batch will write them again."""
         last = time.monotonic() + _LAST_SECONDS
         while self._wanted and not self._is_warned and time.monotonic() < last:
             self._follow(_PIECE)
+
+    def _follow_when_due(self) -> None:
+        if self._wanted and time.monotonic() >= self._next_at:
+            self._follow(0)
 
     def _follow(self, seconds: float) -> None:
         """Take answers, and send what is wanted; where librdkafka refuses that, the job continues without its group."""
@@ -84,6 +98,7 @@ class GroupOffsets:
             return
         self._opened().commit(offsets=[TopicPartition(*at, offset) for at, offset in self._wanted.items()])
         self._sent = self._wanted
+        self._next_at = time.monotonic() + _EVERY_SECONDS
 
     def _hear(self, seconds: float) -> None:
         """Take the answer to what was sent, if it comes within this time."""

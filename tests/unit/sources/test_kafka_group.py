@@ -34,6 +34,41 @@ def test_tools_that_show_lag_see_the_job(kafka: Any, topic: str) -> None:
     until(follows, "the offsets of the second")
 
 
+def test_the_last_batch_before_a_quiet_time_is_in_the_group(kafka: Any, topic: str) -> None:
+    """Its offsets wait for the answer to those of the batch before, and no batch comes that would send them."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(1, 2, 3))
+    reader = reader_of(kafka, topic, group=topic)
+    first = end_of_batch(reader, None)
+    kafka.produce(topic, numbers(4))
+    last = end_of_batch(reader, first)
+    reader.ack(first)
+    reader.ack(last)
+
+    def follows() -> bool:
+        reader.backlog(last)
+        return committed(kafka, topic, topic) == {0: 4}
+
+    until(follows, "the offset of the last batch")
+
+
+def test_a_group_has_the_names_of_job_and_source_by_itself(kafka: Any, topic: str) -> None:
+    """So two sources of a topic, and two jobs, do not write each other's."""
+    kafka.create(topic)
+    kafka.produce(topic, numbers(1, 2, 3))
+    named = {"by itself": reader_of(kafka, topic), "other": reader_of(kafka, topic, group=topic)}
+    none = reader_of(kafka, topic, group=False)
+    for reader in (*named.values(), none):
+        reader.known_as(topic, "orders")
+        reader.ack(end_of_batch(reader, None))
+    del reader, none
+    named.clear()
+    assert committed(kafka, f"penstock.{topic}.orders", topic) == {0: 3}
+    assert committed(kafka, topic, topic) == {0: 3}
+    groups = kafka.admin.list_consumer_groups().result().valid
+    assert {group.group_id for group in groups if topic in group.group_id} == {f"penstock.{topic}.orders", topic}
+
+
 @pytest.mark.parametrize("how", ["back", "forth", "deleted"])
 def test_a_group_that_was_reset_from_outside_follows_again(how: str, kafka: Any, topic: str) -> None:
     """With the next batch, also one without rows: nobody has read a position from the group."""

@@ -75,6 +75,7 @@ class SparkEngine:
         for source in graph.sources:
             with at_site(source.site):
                 reader = self.readers[source.name] = source.source.open(spark)
+            reader.known_as(graph.name, source.name)
             if isinstance(reader, CheckpointedReader):
                 reader.keep_in(folder, source.name)
         self._suites = suites
