@@ -102,7 +102,7 @@ def site(tmp_path_factory):
     (filled.root / "checkpoints" / "damaged" / "log" / "000000000002").write_bytes(b"torn")
     shape = [{"kind": kind, "name": name, "reads": reads} for kind, name, reads in GRAPH]
     filled.says(
-        rows_per_second=4_321.5, left={"departures": 1_234_567}, graph=shape, tables={"hourly_delays": "/data/warehouse/tables/hourly_delays"},
+        rows_per_second=4_321.5, left={"departures": 1_234_567}, graph=shape, sinks={"hourly_delays": "Delta table /data/warehouse/tables/hourly_delays, append"},
         error={"code": "PEN-OPR-002", "what": REASON, "where": "jobs/orders.py:12", "remedy": "Look at the row, and mend the function."},
     )  # fmt: skip
     filled.stream(

@@ -35,17 +35,16 @@ class SourceEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEnd:
-    """One sink: the newest batch that it is known to show, its rows of the newest batch, the path of its Delta table.
+    """One sink: the newest batch that it is known to show, its rows of the newest batch, and what it writes.
 
-    `held` are the rows of the newest batch that a gate has held back. `table` is empty for a sink of another kind, and
-    None where no driver has noted its tables.
+    `held` are the rows of the newest batch that a gate has held back. `writes` is None where no driver has noted it.
     """
 
     name: str
     batch: int | None
     rows: int
     held: int
-    table: str | None
+    writes: str | None
 
 
 def sources_of(commit: Commit | None, left: object) -> tuple[SourceEnd, ...]:
@@ -56,8 +55,8 @@ def sources_of(commit: Commit | None, left: object) -> tuple[SourceEnd, ...]:
     return tuple(_source(name, progress, rows.get(name)) for name, progress in commit.sources.items())
 
 
-def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object) -> tuple[SinkEnd, ...]:
-    """Return the sinks of the Commit in force; `tables` is what the driver's record says of where they write."""
+def sinks_of(commit: Commit | None, published: Mapping[str, int], described: object) -> tuple[SinkEnd, ...]:
+    """Return the sinks of the Commit in force; `described` is what the driver's record says of them."""
     if commit is None:
         return ()
     return tuple(
@@ -66,7 +65,7 @@ def sinks_of(commit: Commit | None, published: Mapping[str, int], tables: object
             batch=published.get(name),
             rows=sum(file.rows for file in commit.staged.get(name, ())),
             held=sum(file.rows for file in commit.held.get(name, ())),
-            table=path if isinstance(tables, Mapping) and isinstance(path := tables.get(name, ""), str) else None,
+            writes=line if isinstance(described, Mapping) and isinstance(line := described.get(name), str) else None,
         )
         for name in dict.fromkeys([*commit.staged, *commit.held, *published])
     )

@@ -22,13 +22,14 @@ def test_totals_go_before_the_batches_that_are_kept():
     assert gates_of([]) == []
 
 
-def test_a_sink_of_files_has_no_table():
-    """A driver notes Delta tables alone. Only where it has noted none at all is a sink's table unknown."""
+def test_a_sink_says_what_it_writes():
+    """As its driver has noted; what an older driver has not noted is unknown."""
     newest = commit(1, staged={"totals": [], "archive": []})
-    noted = {"totals": "tables/totals"}
-    assert {sink.name: sink.table for sink in sinks_of(newest, {}, noted)} == {"totals": "tables/totals", "archive": ""}
-    assert {sink.table for sink in sinks_of(newest, {}, None)} == {None}
-    assert {sink.table for sink in sinks_of(newest, {}, {"totals": 1, "archive": 2})} == {None}
+    noted = {"totals": "Kafka topic totals"}
+    written = {sink.name: sink.writes for sink in sinks_of(newest, {}, noted)}
+    assert written == {"totals": "Kafka topic totals", "archive": None}
+    assert {sink.writes for sink in sinks_of(newest, {}, None)} == {None}
+    assert {sink.writes for sink in sinks_of(newest, {}, {"totals": 1, "archive": 2})} == {None}
 
 
 def test_offsets_can_be_read_by_a_person():

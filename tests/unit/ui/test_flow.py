@@ -92,11 +92,11 @@ def test_the_page_shows_steps_offsets_and_sinks(tmp_path):
         {"kind": "window", "name": "minutely", "reads": [0]},
         {"kind": "sink", "name": "totals", "reads": [1]},
     ]
-    site.says(left={"orders": 2_500}, tables={"totals": "/data/totals"}, graph=shape)
+    site.says(left={"orders": 2_500}, sinks={"totals": "Delta table /data/totals, append"}, graph=shape)
     text = site.text("/jobs/orders")
     assert "Sources, steps and sinks" in text
     assert "orders row 1,234,567, file a.csv 2,500 rows 2023-11-14 22:13:20Z 2, 1 idle" in text
-    assert "totals batch 1 5 /data/totals" in text
+    assert "totals batch 1 5 Delta table /data/totals, append" in text
     page = site.get("/jobs/orders").text
     assert 'aria-label="minutely reads orders; totals reads minutely"' in page
     assert page.count('class="way"') == 2

@@ -80,7 +80,7 @@ def site(tmp_path_factory):
     filled.says(
         writer="w2", rows_per_second=4_321, left={"orders": 9}, judged={"batch": 1, "verdicts": {"passed": 2}}, held=[0], last={},
         error={"code": "PEN-X", "what": "it broke", "where": "there", "remedy": "mend it"}, state="failed", exit_code=78,
-        graph=[{"kind": k, "name": n, "reads": r} for k, n, r in (("source", "orders", []), ("window", "minutely", [0]), ("sink", "totals", [1]))], tables={"totals": "t"}, receivers=[{"receiver": "orders-0", "state": "running", "rows": 9, "restarts": 1, "error": "e", "host": "h", "address": "a:1"}],
+        graph=[{"kind": k, "name": n, "reads": r} for k, n, r in (("source", "orders", []), ("window", "minutely", [0]), ("sink", "totals", [1]))], sinks={"totals": "t"}, receivers=[{"receiver": "orders-0", "state": "running", "rows": 9, "restarts": 1, "error": "e", "host": "h", "address": "a:1"}],
     )  # fmt: skip
     filled.stream(
         wish=Wish.RUN, phase=Phase.BACKOFF, reason="it broke", since=NOW, until=NOW + SECOND, generation=1, launches=1
