@@ -10,7 +10,9 @@ from typing import TypeVar
 from penstock.errors import ConfigError
 from penstock.rates.quantities import at_least, exact, positive
 
-__all__ = ["bounded_shares", "partition_bounds", "partition_limits", "rows_within", "shares_within"]
+__all__ = [
+    "bounded_shares", "capped_shares", "partition_bounds", "partition_limits", "rows_within", "shares_within",
+]  # fmt: skip
 
 K = TypeVar("K", bound=Hashable)
 
@@ -88,6 +90,27 @@ def shares_within(lag: Mapping[K, int], total: int, *, least: int = 1) -> dict[K
             shares[key] = min(least, open_.pop(key)) if below else divided[key]
             total -= shares[key]
         if not below:
+            break
+    return shares
+
+
+def capped_shares(lag: Mapping[K, int], total: float | Fraction, most: Mapping[K, int]) -> dict[K, int]:
+    """Return whole shares of `total` rows by lag, each at most its own `most`, and of a lag at least one.
+
+    What a cap takes from one goes to the others, by their lag.
+    """
+    shares = {key: int(rows > 0) for key, rows in lag.items()}
+    open_ = {key: rows for key, rows in lag.items() if rows > 0}
+    left = exact(total)
+    while open_:
+        divided = _whole_shares(open_, max(Fraction(0), left))
+        above = [key for key, share in divided.items() if share >= most[key]]
+        for key in above or list(open_):
+            del open_[key]
+            share = min(divided[key], most[key])
+            shares[key] = max(1, share)
+            left -= share
+        if not above:
             break
     return shares
 

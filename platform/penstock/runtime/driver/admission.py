@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from penstock.checkpoint.log.entries import HELD_BACK
 from penstock.graph.policies import MaxRate
-from penstock.rates.division import bounded_shares
+from penstock.rates.division import capped_shares
 from penstock.rates.limits import Limits, SourceLimits
 from penstock.sources.backlog import Ends, ReadLimit, Waiting, divide
 
@@ -135,14 +135,17 @@ def _lag(backlog: Mapping[str, Waiting]) -> int:
 
 
 def _shares_of_sources(backlogs: Backlogs, hard: Mapping[str, Mapping[Bound, ReadLimit]], pace: Pace) -> dict[str, int]:
-    """Return the rows that the rate gives each source, by those that its hard limits let through.
+    """Return the rows that the rate gives each source, by what waits in it.
 
-    By all that waits, the lag that a limited source gathers would take the rate from the others.
+    None has more than its hard limits let through: the lag that a limited source gathers would else take the rate from
+    the others.
     """
     if pace.rate is None:
         return {}
-    lag = {name: _within(backlogs[name], _joined(hard[name], pace)) for name in hard if name in pace.sources}
-    return bounded_shares(lag, pace.rate * pace.seconds, least=0, most=None)
+    names = [name for name in hard if name in pace.sources]
+    lag = {name: _lag(backlogs[name]) for name in names}
+    most = {name: _within(backlogs[name], _joined(hard[name], pace)) for name in names}
+    return capped_shares(lag, pace.rate * pace.seconds, most)
 
 
 def _within(backlog: Mapping[str, Waiting], limit: ReadLimit) -> int:
