@@ -301,7 +301,7 @@ def _request(
     A restart that ends a driver is checked first, by the code that a start runs: one that cannot work ends nothing.
     `what` has the fields of the Command.
     """
-    from penstock.supervise.commands import Command, CommandResult, Verb
+    from penstock.supervise.commands import Command, CommandResult, Verb, generation_of
     from penstock.supervise.control import Asked, stream_control
 
     command = Command(verb=Verb(verb), id=command_id or secrets.token_hex(8), **what)
@@ -309,6 +309,8 @@ def _request(
         here = project_at(project)
         control = stream_control(here, job)
         nothing = control.reads_nothing(command)
+        by_hand = control.runs_by_hand()
+        heeds = by_hand and verb in _OBEYED and generation_of(control.newest(), command.id) is None
         if check:
             _check(here, job, command)
             tell({"job": job, "accepted": True}, f"{job}: the restart would be accepted", json=json)
@@ -318,16 +320,15 @@ def _request(
                 _check(here, job, command)
                 asked = control.ask(meant)
         else:
-            asked = control.ask(command)
+            asked = control.ask(command, by_hand=by_hand)
         _refuse_overtaken(job, command, asked)
-        supervised, by_hand = control.is_supervised(), control.runs_by_hand()
-        obeyed = by_hand and verb in _OBEYED
+        supervised, obeyed = control.is_supervised(), heeds and asked.outcome is not CommandResult.STALE
         if not json:
             print(_sentence(job, command, asked, obeyed=obeyed))
         if nothing is not None:
             print(nothing, file=sys.stderr)
         if wait and obeyed and verb in _ENDING:
-            control.wait_by_hand()
+            control.wait_by_hand(drained=verb == "drain")
             if not json:
                 print(f"{job}: the driver has ended")
         elif wait and asked.outcome is not CommandResult.STALE:

@@ -30,7 +30,7 @@ from penstock.rates.limits import Limits
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.minimum_rates import refuse_limits
 from penstock.runtime.process.project import Project
-from penstock.supervise.commands import Command, CommandResult, Verb, changed_limits, fold, generation_of
+from penstock.supervise.commands import Command, CommandResult, Verb, changed_limits, fold, generation_of, remember
 from penstock.supervise.records import LeaseRecords, StreamRecords, supervised_jobs
 from penstock.supervise.stream import Phase, Stream, begins_from, why_rolled_back
 from penstock.supervise.supervisor import PATIENCE
@@ -85,8 +85,11 @@ class StreamControl:
         self.store = control_store(self.root, make=False)
         self.records = StreamRecords(self.store, self.job)
 
-    def ask(self, command: Command) -> Asked:
+    def ask(self, command: Command, *, by_hand: bool = False) -> Asked:
         """Carry out a command on the stream's record; the supervisor then does what follows.
+
+        With `by_hand` a driver that was started by hand obeys. It drains a stream that wants no driver, for which the
+        supervisor would start another one.
 
         Raises CommandRefused, and with nothing changed CannotRestore for a batch that is not kept. ConfigError is for a
         limit below a minimum of the driver that runs, and for one of a source that the job has not.
@@ -101,7 +104,14 @@ class StreamControl:
             self._refuse_unknown_sources(command.limits)
             before, after = newest.limits or Limits(), changed_limits(newest.limits, command)
             refuse_limits(before, after, self._beating().get("minimum_rates"))
-        stream, outcome = self.records.update(lambda newest: fold(newest, command, now))
+
+        def folded(newest: Stream) -> tuple[Stream, CommandResult]:
+            stream, outcome = fold(newest, command, now)
+            if by_hand and command.verb is Verb.DRAIN and outcome is CommandResult.DONE and not newest.wants_driver:
+                return remember(newest, command.id, command.verb.value), outcome
+            return stream, outcome
+
+        stream, outcome = self.records.update(folded)
         known = generation_of(stream, command.id)
         return Asked(stream, outcome, stream.generation if known is None else known)
 
@@ -181,7 +191,12 @@ class StreamControl:
 
         All sources have ended: with a drain, or at the end of what they had. Trouble with the log is for the start.
         """
-        if command.verb not in (Verb.START, Verb.RESTART, Verb.RESUME) or command.start != "last":
+        if command.verb not in (Verb.START, Verb.RESTART, Verb.RESUME):
+            return None
+        stream = self.newest()
+        # A resume begins where the suspended start does, and a start adds nothing to a stream that runs.
+        keeps = command.verb is Verb.RESUME or (command.verb is Verb.START and stream.wants_driver)
+        if (stream.start if keeps else command.start) != "last":
             return None
         commit = None
         with suppress(PenstockError):
@@ -198,10 +213,22 @@ class StreamControl:
         """Return whether a driver gives signs of life that nobody supervises: somebody has started it by hand."""
         return self._beating().get("generation") == 0
 
-    def wait_by_hand(self) -> None:
-        """Wait until no driver runs that was started by hand."""
+    def wait_by_hand(self, *, drained: bool) -> None:
+        """Wait until no driver runs that was started by hand; raises StreamFailed where it did not end well.
+
+        With `drained` it has to have read to the end.
+        """
         while self.runs_by_hand():
             self.clock.sleep(_POLL)
+        record = StatusRecords(self.store, self.job).newest()
+        body = record.body if record is not None else {}
+        state, error = body.get("state"), body.get("error")
+        if isinstance(error, Mapping):
+            raise StreamFailed(f"the driver of {self.job} failed: {error.get('what')}", where=str(self.root))
+        if state == "running" and not self._beating():
+            raise StreamFailed(f"the driver of {self.job} gives no sign of life any more", where=str(self.root))
+        if drained and state == "stopped":
+            raise StreamFailed(f"the driver of {self.job} was stopped before all was drained", where=str(self.root))
 
     def _refuse_unknown_sources(self, limits: Limits) -> None:
         """Raise ConfigError for limits of a source that the newest driver of the job did not have.

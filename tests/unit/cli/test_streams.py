@@ -20,6 +20,7 @@ from penstock.checkpoint.storage.local import LocalStore
 from penstock.cli.main import app
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Wish
 from penstock.time.clock import SystemClock
@@ -137,6 +138,46 @@ def test_a_driver_that_was_started_by_hand_is_asked_and_waited_for(root, monkeyp
     assert not json.loads(run(root, "streams", "--json")[1])[0]["by_hand"]
 
 
+def test_a_driver_that_was_started_by_hand_is_waited_for_only_if_it_obeys(root):
+    """It ignores what is for a generation that is over, and what was asked before its start."""
+    driver_says(root, generation=0)
+    assert "by hand" in run(root, "stop", "orders", "--command", "c1")[1]
+    code, out, _ = run(root, "stop", "orders", "--wait", "--generation", "7")
+    assert (code, "by hand" in out) == (0, False)
+    code, out, _ = run(root, "stop", "orders", "--wait", "--command", "c1")
+    assert (code, "by hand" in out, "has ended" in out) == (0, False, False)
+
+
+def test_a_drain_of_a_driver_that_was_started_by_hand_begins_no_stream(root, monkeypatch):
+    """Else the next supervisor would drain once more, whatever somebody has restored by then."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    driver_says(root, generation=0)
+    before = StreamOrders(records, 0)
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: driver_says(root, generation=0, state="finished"))
+    assert run(root, "drain", "orders", "--wait")[0] == 0
+    stream = records.newest()
+    assert (stream.phase, stream.wants_driver, stream.generation) == (Phase.STOPPED, False, 0)
+    assert before.look().drain
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"state": "failed", "error": {"what": "no such topic"}}, "no such topic"),
+        ({"state": "failed", "error": {"what": None}}, "failed"),
+        ({"at": 5}, "no sign of life"),
+        ({"state": "stopped"}, "before all was drained"),
+    ],
+    ids=["failed", "of an older version", "silent", "stopped"],
+)
+def test_a_wait_for_a_driver_by_hand_fails_where_it_did_not_end_well(root, monkeypatch, facts, words):
+    """A script would take the job for drained."""
+    driver_says(root, generation=0)
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: driver_says(root, generation=0, **facts))
+    code, _, err = run(root, "drain", "orders", "--wait")
+    assert (code != 0, words in err) == (True, True)
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_start_that_reads_nothing_says_so(root, ended):
     """After a drain all sources have ended, and a stream that finishes at once would look like a success."""
@@ -155,6 +196,9 @@ def test_a_start_that_reads_nothing_says_so(root, ended):
     assert (code, "all sources of orders have ended with batch 2" in err) == (0, ended)
     assert "ended" not in run(root, "stop", "orders")[2]
     assert "ended" not in run(root, "start", "orders", "--from", "batch=1")[2]
+    assert "ended" not in run(root, "start", "orders")[2], "it waits for the restore"
+    run(root, "suspend", "orders")
+    assert "ended" not in run(root, "resume", "orders")[2]
 
 
 def test_limits_are_given_by_option_and_lie_over_those_of_before(root):
