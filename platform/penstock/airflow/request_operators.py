@@ -1,6 +1,7 @@
 """Operators that ask something of a stream: stop, drain, suspend, resume, limits, save, held batches, requeue, sinks.
 
-Each request is one task with a log of its own, and counts once, however often it is tried or cleared.
+Each request is one task with a log of its own, and counts once, however often it is tried or cleared. Those of sinks
+are the exception: a task that is cleared looks at what the sink lacks then.
 """
 
 from __future__ import annotations
@@ -204,7 +205,8 @@ class _SinkOperator(PenstockOperator):
         if not is_name(self.sink):  # a template may have made of it what the command takes for an option
             raise AirflowFailException(f"{self.sink!r} is not the name of a sink")
         (stand,) = self._penstock("sinks", self.job, self.repair, self.sink)[-1]["sinks"]
-        self.log.info("%s: %s %s: rows by batch %s", self.job, self.repair, self.sink, stand["missing"] or "none")
+        batches = {**stand["missing"], **(stand["waiting"] if self.repair == SkipSink.repair else {})}
+        self.log.info("%s: %s %s: rows by batch %s", self.job, self.repair, self.sink, batches or "none")
         return dict(stand)
 
 

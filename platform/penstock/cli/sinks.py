@@ -99,7 +99,7 @@ def _line(stand: SinkStand, verb: str) -> str:
     missing = ", ".join(f"batch {commit.batch} ({stand.rows(commit):,} rows)" for commit in stand.missing)
     behind = ", ".join(f"batch {commit.batch} ({stand.rows(commit):,} rows)" for commit in stand.behind)
     if verb == "skip":
-        return f"{stand.sink} skips {behind}"
+        return f"{stand.sink} skips {behind}" if behind else f"{stand.sink} shows all that the log has for it"
     if verb == "redo":
         return f"{stand.sink} shows {missing} again" if missing else f"{stand.sink} has lost nothing"
     if not behind:

@@ -187,10 +187,13 @@ class CannotSave(CheckpointError, ValueError):
 
 
 class CannotSkip(CheckpointError, ValueError):
-    """A sink lacks no batch that could be skipped, or the log accepts no entry."""
+    """A sink and the log cannot be reconciled before the job starts."""
 
     code = "PEN-CKP-030"
-    remedy = "Look at `penstock sinks JOB list`, which says what each sink lacks."
+    remedy = (
+        "Start the job: it makes its checkpoint, gives up a damaged last entry, and has sinks take rows back that a "
+        "restore undoes. Then `penstock sinks JOB list` says what each sink lacks."
+    )
 
 
 class CannotCopy(CheckpointError, ValueError):

@@ -121,18 +121,17 @@ def _copied(sinks: SinksAtRest, sink: str, uuid: str, recovered: Recovered) -> C
 def skip(
     log: Log, sinks: SinksAtRest, sink: str, uuid: str, identity: Identity, may_take_over: Callable[[View], None]
 ) -> SinkStand:
-    """Have a sink skip the batches that it does not show, and count their rows in the log.
+    """Have a sink skip the batches that it does not show, and count their rows in the log; of one that shows all none.
 
-    Raises CannotSkip where it shows all; HolderAlive.
+    Raises CannotSkip where the job has to be started first; HolderAlive.
     """
     reason = f"sink {sink} skips batches"
     with idle_log(log, identity, may_take_over, refusal=CannotSkip, reason=reason) as (owned, recovered):
         stand = stands(sinks, recovered, uuid, [sink])[0]
         if stand.waiting is None and (copied := _copied(sinks, sink, uuid, recovered)) is not None:
             stand = replace(stand, waiting=copied)
-        if not stand.behind:
-            raise CannotSkip(f"sink {sink!r} shows all that the log has for it")
-        rows = sum(map(stand.rows, stand.behind))
-        batches = [commit.batch for commit in stand.behind]
-        owned.append(Skip(epoch=owned.epoch, writer=owned.writer, sink=sink, batches=batches, rows=rows))
+        if stand.behind:
+            rows = sum(map(stand.rows, stand.behind))
+            batches = [commit.batch for commit in stand.behind]
+            owned.append(Skip(epoch=owned.epoch, writer=owned.writer, sink=sink, batches=batches, rows=rows))
     return stand

@@ -283,6 +283,7 @@ def test_who_writes_between_the_decision_and_the_deed_is_not_undone(tmp_path: Pa
         assert shown(h) == {"raw": THEN["raw"], "sums": sorted([*ALL["sums"], ("theirs", 9)])}
 
 
+@pytest.mark.remedy("PEN-CKP-030")
 @pytest.mark.fault("F70")
 def test_nothing_is_published_at_rest_before_a_truncation_is_done(tmp_path: Path) -> None:
     """Rows that a command commits in between would keep the table from being put back; after a start it may."""
