@@ -28,8 +28,12 @@ _SAYS = {
     Request.REDO: "Publishes again what a sink has lost, if the files exist. Rows that are there are doubled.",
     Request.SKIP: "Continues without the batches that a sink does not show. Their rows are counted, and missing there.",
 }
-_UNSETTLED = ("PEN-SNK-006", "PEN-SNK-007")
-"""Errors of a sink that a redo or a skip settles."""
+_SETTLED_BY = {
+    "PEN-SNK-003": (Request.SKIP,),
+    "PEN-SNK-006": (Request.REDO, Request.SKIP),
+    "PEN-SNK-007": (Request.SKIP,),
+}
+"""What settles an error of a sink, as the remedy of the error says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +97,8 @@ def possible(view: JobView) -> tuple[Request, ...]:
         requests.append(Request.SAVE)
     if view.reading.status.totals is not None and view.reading.status.totals.quarantined:
         requests.append(Request.REQUEUE)
-    if not view.runs and view.error is not None and view.error.code in _UNSETTLED:
-        requests += [Request.REDO, Request.SKIP]
+    if not view.runs and view.error is not None:
+        requests += _SETTLED_BY.get(view.error.code or "", ())
     return (*requests, Request.LIMITS)
 
 
@@ -159,7 +163,7 @@ _LACKS = {
     Request.RESUME: "The stream is {state}, and only a suspended one resumes. Start it, or restart it.",
     Request.SAVE: "No batch is committed, so there is nothing to save.",
     Request.REQUEUE: "No source of the job has quarantined rows.",
-    Request.REDO: "The newest driver has not ended by a sink that lost batches, or rejected one.",
+    Request.REDO: "The newest driver has not ended by a sink that lost batches.",
     Request.SKIP: "The newest driver has not ended by a sink that lost batches, or rejected one.",
 }
 _FIELDS: dict[Request, tuple[str, list[str]]] = {

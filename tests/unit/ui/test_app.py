@@ -135,6 +135,11 @@ def test_the_page_of_a_job_says_which_rule_bound_the_newest_batch(site):
         assert phrase in text, phrase
     for page in ("/jobs/orders", "/"):
         assert "running, but paused: batches read nothing" in site.text(page)
+    site.stream(wish=Wish.DRAIN)  # it reads what there is all the same
+    text = site.text("/jobs/orders")
+    assert "but paused" not in text
+    assert "batches read nothing, except those of the drain." in text
+    site.stream(wish=Wish.RUN)
     site.says(limits={"max_rate": 50})
     text = site.text("/jobs/orders")
     assert "The rate is" not in text
