@@ -156,6 +156,7 @@ def _launched(
         "code_version": identity.code_version,
         "generation": identity.generation,
         "started": clock.wall(),
+        "tables": {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)},
         "sinks": {sink.name: sink.sink.describe() for sink in graph.sinks},
         "graph": graph.shape(),
         "minimum_rates": in_record(minimum_rates(graph, settings)),
