@@ -27,6 +27,7 @@ _LAST_SECONDS = 1.0
 _PIECE = 0.01
 _EVERY_SECONDS = 1.0
 """Tools look every few seconds, and a request takes half a millisecond of a batch."""
+_AFTER_A_FAILURE_SECONDS = 5.0
 _WRITING = {
     "enable.auto.commit": False,
     # Of the newer protocol the brokers set the times below, and librdkafka refuses them.
@@ -41,7 +42,7 @@ class GroupOffsets:
     """The offsets of a consumer group, which follow those of a job; no position is ever read from them.
 
     There is a request a second at most, and one under way at a time. The newest offsets go with the next one. A failure
-    is a warning, and no second one until a request has succeeded. The next batch writes all offsets again.
+    is a warning, and no second one until a request has succeeded. All offsets are sent again five seconds later.
 
     Args:
         config: Settings of librdkafka for a consumer.
@@ -64,12 +65,11 @@ class GroupOffsets:
         self._follow_when_due()
 
     def follow(self) -> None:
-        """Send what was not sent with its batch, because that was too soon after the request before.
+        """Send what was not sent with its batch, because that was too soon after the request before, or has failed.
 
-        Called while the job looks for records. What the brokers have refused is left to the next batch.
+        Called while the job looks for records.
         """
-        if not self._is_warned:
-            self._follow_when_due()
+        self._follow_when_due()
 
     def end(self) -> None:
         """Wait for a second at most until the brokers have the newest offsets: no batch will write them again."""
@@ -132,6 +132,7 @@ class GroupOffsets:
         return self._consumer
 
     def _warn(self, error: KafkaError) -> None:
+        self._next_at = time.monotonic() + _AFTER_A_FAILURE_SECONDS
         if not self._is_warned:
             _log.warning("source.group_not_written", group=self._group, why=text_of(error))
         self._is_warned = True
