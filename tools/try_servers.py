@@ -7,6 +7,7 @@ other topics when somebody writes them. Both servers are empty at the start, and
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +18,17 @@ from tools.kafka_server import KafkaServer
 from tools.postgres_server import running
 
 __all__ = ["main"]
+
+_KAFKA = 9092
+
+
+def _usual() -> int | None:
+    """Return the port of Kafka that examples have, None where another process has it."""
+    try:
+        socket.create_server(("127.0.0.1", _KAFKA)).close()
+    except OSError:
+        return None
+    return _KAFKA
 
 
 def main(words: Sequence[str]) -> int:
@@ -32,7 +44,7 @@ def main(words: Sequence[str]) -> int:
     try:
         with ExitStack() as ends:
             folder = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="kafka-")))
-            broker = KafkaServer(folder / "kafka", settings={"auto.create.topics.enable": "true"})
+            broker = KafkaServer(folder / "kafka", port=_usual(), settings={"auto.create.topics.enable": "true"})
             ends.callback(broker.end)
             broker.start()
             for name, partitions in topics.items():
