@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
 from math import ceil, floor
 from typing import TypeVar
@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.rates.quantities import at_least, exact, positive
 
 __all__ = [
-    "bounded_shares", "capped_shares", "partition_bounds", "partition_limits", "rows_within", "shares_within",
+    "bounded_shares", "partition_bounds", "partition_limits", "rows_within", "shares_beside", "shares_within",
 ]  # fmt: skip
 
 K = TypeVar("K", bound=Hashable)
@@ -94,23 +94,26 @@ def shares_within(lag: Mapping[K, int], total: int, *, least: int = 1) -> dict[K
     return shares
 
 
-def capped_shares(lag: Mapping[K, int], total: float | Fraction, most: Mapping[K, int]) -> dict[K, int]:
-    """Return whole shares of `total` rows by lag, each at most its own `most`, and of a lag at least one.
+def shares_beside(lag: Mapping[K, int], total: float | Fraction, taken: Callable[[K, int], int]) -> dict[K, int]:
+    """Return whole shares of `total` rows by lag, of a lag at least one; what one leaves is for the others.
 
-    What a cap takes from one goes to the others, by their lag.
+    Args:
+        lag: The rows that wait, by key.
+        total: The rows to divide.
+        taken: How many rows a key takes of a share, which other limits may make fewer than it has.
     """
     shares = {key: int(rows > 0) for key, rows in lag.items()}
     open_ = {key: rows for key, rows in lag.items() if rows > 0}
     left = exact(total)
     while open_:
         divided = _whole_shares(open_, max(Fraction(0), left))
-        above = [key for key, share in divided.items() if share >= most[key]]
-        for key in above or list(open_):
+        takes = {key: taken(key, share) for key, share in divided.items() if share}
+        fewer = [key for key, rows in takes.items() if rows < divided[key]]
+        for key in fewer or list(open_):
             del open_[key]
-            share = min(divided[key], most[key])
-            shares[key] = max(1, share)
-            left -= share
-        if not above:
+            shares[key] = max(1, divided[key])
+            left -= takes.get(key, 0)
+        if not fewer:
             break
     return shares
 

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from penstock.checkpoint.log.entries import HELD_BACK
 from penstock.graph.policies import MaxRate
-from penstock.rates.division import capped_shares
+from penstock.rates.division import shares_beside
 from penstock.rates.limits import Limits, SourceLimits
 from penstock.sources.backlog import Ends, ReadLimit, Waiting, divide
 
@@ -137,15 +137,17 @@ def _lag(backlog: Mapping[str, Waiting]) -> int:
 def _shares_of_sources(backlogs: Backlogs, hard: Mapping[str, Mapping[Bound, ReadLimit]], pace: Pace) -> dict[str, int]:
     """Return the rows that the rate gives each source, by what waits in it.
 
-    None has more than its hard limits let through: the lag that a limited source gathers would else take the rate from
-    the others.
+    What its hard limits keep one from reading is for the others: the lag that it gathers would else take the rate from
+    them. Its own share stays, because its partitions divide that before their limits hold.
     """
     if pace.rate is None:
         return {}
-    names = [name for name in hard if name in pace.sources]
-    lag = {name: _lag(backlogs[name]) for name in names}
-    most = {name: _within(backlogs[name], _joined(hard[name], pace)) for name in names}
-    return capped_shares(lag, pace.rate * pace.seconds, most)
+
+    def taken(name: str, share: int) -> int:
+        return _within(backlogs[name], _joined({**hard[name], Bound.RATE: ReadLimit(estimated=share)}, pace))
+
+    lag = {name: _lag(backlogs[name]) for name in hard if name in pace.sources}
+    return shares_beside(lag, pace.rate * pace.seconds, taken)
 
 
 def _within(backlog: Mapping[str, Waiting], limit: ReadLimit) -> int:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph.policies import MaxRate
+from penstock.rates import partition_limits
 from penstock.rates.limits import Limits, SourceLimits
 from penstock.runtime.driver.admission import Pace, admit
 from penstock.sources.backlog import Waiting, WaitingFile
@@ -92,6 +93,22 @@ def test_a_source_with_a_limit_of_its_own_takes_nothing_from_the_others(own):
     rows = read(admitted, backlogs)
     assert rows["limited"] == 7
     assert rows["free"] == 293
+
+
+@pytest.mark.parametrize("rate", [1_000, 100_000])
+def test_a_cap_of_partitions_changes_nothing_for_the_others_of_the_source(rate):
+    """SEMANTICS 8.2 beside an estimate: the share of each is by lag, whatever the cap takes from the largest."""
+    backlogs = {"a": backlog(100_000, 1_000, 1_000)}
+    limits = Limits(max_rate_per_partition=100)
+    admitted = admit(backlogs, limits, Pace(rate=rate, sources=frozenset(backlogs)))
+    lag = {name: waiting.rows for name, waiting in backlogs["a"].items()}
+    assert admitted.ends["a"] == partition_limits(rate, lag, seconds=1, max_rate=100)
+    backlogs["b"] = backlog(100_000)
+    rows = read(admit(backlogs, limits, Pace(rate=rate, sources=frozenset(backlogs))), backlogs)
+    assert rows["b"] == 100
+    free = Limits(sources={"a": SourceLimits(max_rate_per_partition=100)})
+    rows = read(admit(backlogs, free, Pace(rate=rate, sources=frozenset(backlogs))), backlogs)
+    assert rows["a"] + rows["b"] in range(rate, rate + 3)
 
 
 @pytest.mark.parametrize("rest", [0, 5, 10_000])
