@@ -320,14 +320,14 @@ def _request(
                 _check(here, job, command)
                 asked = control.ask(meant)
         else:
-            asked = control.ask(command, by_hand=by_hand)
+            asked = control.ask(command, by_hand=True)
         _refuse_overtaken(job, command, asked)
         supervised, obeyed = control.is_supervised(), heeds and asked.outcome is not CommandResult.STALE
         if not json:
             print(_sentence(job, command, asked, obeyed=obeyed))
         if nothing is not None:
             print(nothing, file=sys.stderr)
-        if wait and obeyed and verb in _ENDING:
+        if wait and ((obeyed and verb in _ENDING) or asked.drains_by_hand(command)):
             control.wait_by_hand(drained=verb == "drain")
             if not json:
                 print(f"{job}: the driver has ended")
@@ -335,7 +335,7 @@ def _request(
             phases = _REACHED.get(verb)
             stream = control.wait(asked.generation, lambda stream: phases is None or stream.phase.value in phases)
             asked = Asked(stream, asked.outcome, asked.generation)
-            if not json:
+            if not (json or obeyed):
                 print(f"{job} is {stream.phase.value}")
             if verb in _WITH_CODE:
                 control.refuse_older(stream, asked.generation)
@@ -384,6 +384,8 @@ def _sentence(job: str, command: Command, asked: Asked, *, obeyed: bool) -> str:
                 return f"{job}: it runs (generation {asked.generation}), with these limits and this note from now on"
             return f"{job}: {command.verb.value} asked for, generation {asked.generation}"
         case CommandResult.ALREADY:
+            if command.verb is Verb.LIMITS:
+                return f"{job}: {limits_in_words(asked.stream.limits)}, as before"
             return f"{job}: nothing to do, it is {asked.stream.phase.value} (generation {asked.stream.generation})"
         case CommandResult.STALE:
             return (

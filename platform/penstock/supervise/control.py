@@ -17,6 +17,7 @@ from penstock.config.settings import checkpoint_root
 from penstock.config.toml_reader import closest
 from penstock.errors import (
     CannotRestore,
+    CommandRefused,
     ConfigError,
     JobNotFound,
     PenstockError,
@@ -30,9 +31,10 @@ from penstock.rates.limits import Limits
 from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.minimum_rates import refuse_limits
 from penstock.runtime.process.project import Project
+from penstock.runtime.process.takeover_policy import is_gone
 from penstock.supervise.commands import Command, CommandResult, Verb, changed_limits, fold, generation_of, remember
 from penstock.supervise.records import LeaseRecords, StreamRecords, supervised_jobs
-from penstock.supervise.stream import Phase, Stream, begins_from, why_rolled_back
+from penstock.supervise.stream import Phase, Stream, Wish, begins_from, why_rolled_back
 from penstock.supervise.supervisor import PATIENCE
 from penstock.time.clock import Clock, SystemClock
 
@@ -48,6 +50,11 @@ class Asked:
     stream: Stream
     outcome: CommandResult
     generation: int
+
+    def drains_by_hand(self, command: Command) -> bool:
+        """Return whether a drain that was asked before began no stream: a driver that was started by hand does it."""
+        repeats = command.verb is Verb.DRAIN and self.outcome is CommandResult.ALREADY
+        return repeats and self.stream.wish is not Wish.DRAIN
 
 
 @dataclass
@@ -88,11 +95,11 @@ class StreamControl:
     def ask(self, command: Command, *, by_hand: bool = False) -> Asked:
         """Carry out a command on the stream's record; the supervisor then does what follows.
 
-        With `by_hand` a driver that was started by hand obeys. It drains a stream that wants no driver, for which the
-        supervisor would start another one.
+        With `by_hand` a driver that was started by hand may drain a stream that wants no driver: nothing is begun.
 
-        Raises CommandRefused, and with nothing changed CannotRestore for a batch that is not kept. ConfigError is for a
-        limit below a minimum of the driver that runs, and for one of a source that the job has not.
+        Raises CommandRefused, also for a drain beside such a driver that is not `by_hand`, because the supervisor would
+        start another one for it. Raises, with nothing changed, CannotRestore for a batch that is not kept. ConfigError
+        is for a limit below a minimum of the driver that runs, and for one of a source that the job has not.
         """
         now = self.clock.wall()
         # Before the record is written: the driver that runs would be ended for a start that must fail.
@@ -105,11 +112,16 @@ class StreamControl:
             before, after = newest.limits or Limits(), changed_limits(newest.limits, command)
             refuse_limits(before, after, self._beating().get("minimum_rates"))
 
+        beside = command.verb is Verb.DRAIN and self.runs_by_hand()
+
         def folded(newest: Stream) -> tuple[Stream, CommandResult]:
             stream, outcome = fold(newest, command, now)
-            if by_hand and command.verb is Verb.DRAIN and outcome is CommandResult.DONE and not newest.wants_driver:
-                return remember(newest, command.id, command.verb.value), outcome
-            return stream, outcome
+            if not beside or outcome is not CommandResult.DONE or newest.wants_driver:
+                return stream, outcome
+            if not by_hand:
+                why = f"a driver runs that was started by hand; it drains by `penstock drain {self.job}`"
+                raise CommandRefused(f"drain is refused: {why}")
+            return remember(newest, command.id, command.verb.value), outcome
 
         stream, outcome = self.records.update(folded)
         known = generation_of(stream, command.id)
@@ -209,26 +221,40 @@ class StreamControl:
             f"A start reads nothing of them; to read on, start from an older one: penstock checkpoints {self.job}"
         )
 
+    def has_driver(self) -> bool:
+        """Return whether any driver gives signs of life."""
+        return bool(self._beating())
+
     def runs_by_hand(self) -> bool:
         """Return whether a driver gives signs of life that nobody supervises: somebody has started it by hand."""
         return self._beating().get("generation") == 0
 
     def wait_by_hand(self, *, drained: bool) -> None:
-        """Wait until no driver runs that was started by hand; raises StreamFailed where it did not end well.
+        """Wait until the driver has ended that was started by hand; raises StreamFailed where it did not end well.
 
         With `drained` it has to have read to the end.
         """
-        while self.runs_by_hand():
+        records, where = StatusRecords(self.store, self.job), str(self.root)
+        record = records.newest()
+        body: Mapping[str, Any] = {} if record is None else record.body
+        asked = body.get("writer")
+        while self.runs_by_hand() and body.get("writer") == asked:
             self.clock.sleep(_POLL)
-        record = StatusRecords(self.store, self.job).newest()
-        body = record.body if record is not None else {}
+            record = records.newest()
+            body = {} if record is None else record.body
+        if body.get("writer") != asked:
+            if drained:
+                raise StreamFailed(
+                    f"{self.job} has another driver, so nobody knows whether it was drained", where=where
+                )
+            return
         state, error = body.get("state"), body.get("error")
         if isinstance(error, Mapping):
-            raise StreamFailed(f"the driver of {self.job} failed: {error.get('what')}", where=str(self.root))
-        if state == "running" and not self._beating():
-            raise StreamFailed(f"the driver of {self.job} gives no sign of life any more", where=str(self.root))
-        if drained and state == "stopped":
-            raise StreamFailed(f"the driver of {self.job} was stopped before all was drained", where=str(self.root))
+            raise StreamFailed(f"the driver of {self.job} failed: {error.get('what')}", where=where)
+        if state == "running":
+            raise StreamFailed(f"the driver of {self.job} gives no sign of life any more", where=where)
+        if drained and state != "finished":
+            raise StreamFailed(f"the driver of {self.job} was stopped before all was drained", where=where)
 
     def _refuse_unknown_sources(self, limits: Limits) -> None:
         """Raise ConfigError for limits of a source that the newest driver of the job did not have.
@@ -251,7 +277,7 @@ class StreamControl:
         record = StatusRecords(self.store, self.job).newest()
         at = record.body.get("at") if record is not None and record.body.get("state") == "running" else None
         beats = isinstance(at, int) and self.clock.wall() - at < 2 * PATIENCE * 1_000_000
-        return record.body if record is not None and beats else {}
+        return record.body if record is not None and beats and not is_gone(str(record.body.get("holder"))) else {}
 
     def _refuse_unkept(self, command: Command) -> None:
         start, log = begins_from(command.start, command.options), job_log(self.root / self.job)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 
 import pytest
 from checkpoint_samples import commit, offsets, own, run_batch
@@ -17,9 +18,13 @@ from penstock.checkpoint.log.log import Log
 from penstock.checkpoint.log.metadata import open_or_create
 from penstock.checkpoint.roots import control_store
 from penstock.checkpoint.storage.local import LocalStore
+from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.cli.main import app
+from penstock.errors import CommandRefused
 from penstock.runtime.process.heartbeat import StatusRecords
+from penstock.runtime.process.os_processes import process_start
 from penstock.supervise.commands import Command, Verb, fold
+from penstock.supervise.control import StreamControl
 from penstock.supervise.orders import StreamOrders
 from penstock.supervise.records import StreamRecords
 from penstock.supervise.stream import DriverSlot, Phase, StartOptions, Wish
@@ -158,6 +163,34 @@ def test_a_drain_of_a_driver_that_was_started_by_hand_begins_no_stream(root, mon
     stream = records.newest()
     assert (stream.phase, stream.wants_driver, stream.generation) == (Phase.STOPPED, False, 0)
     assert before.look().drain
+    driver_says(root, generation=0)
+    for _ in range(2):  # a try again waits as well, also when the driver has ended
+        assert run(root, "drain", "orders", "--wait", "--command", "c1")[0] == 0
+    driver_says(root, generation=0)
+    control = StreamControl(LocalFolder(root / "checkpoints"), "orders", SystemClock())
+    with pytest.raises(CommandRefused, match="drains by `penstock drain orders`"):
+        control.ask(Command(verb=Verb.DRAIN, id="of_a_dag"))
+
+
+def test_a_driver_by_hand_that_was_killed_is_not_asked(root):
+    """Its newest sign of life is younger than its death, and nobody would drain."""
+    gone = subprocess.Popen(["true"])
+    holder = f"{socket.gethostname()}:{gone.pid}:{process_start(gone.pid)}"
+    gone.wait()
+    driver_says(root, generation=0, holder=holder)
+    code, out, err = run(root, "drain", "orders")
+    assert (code, "by hand" in out, "no supervisor runs" in err) == (0, False, True)
+    assert StreamRecords(control_store(root / "checkpoints"), "orders").newest().wish is Wish.DRAIN
+
+
+def test_the_next_driver_by_hand_is_not_waited_for(root, monkeypatch):
+    """It is another one, which does not heed what was asked before its start; of a drain nobody knows then."""
+    driver_says(root, generation=0)
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: driver_says(root, generation=0, writer="w2"))
+    assert run(root, "stop", "orders", "--wait")[0] == 0
+    driver_says(root, generation=0)
+    code, _, err = run(root, "drain", "orders", "--wait")
+    assert (code != 0, "another driver" in err) == (True, True)
 
 
 @pytest.mark.parametrize(

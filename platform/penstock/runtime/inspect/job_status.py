@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -23,8 +22,7 @@ from penstock.runtime.driver.ownership import FAILED, driver_left, is_of_last_dr
 from penstock.runtime.inspect.watermark_report import StepMark, watermark_report
 from penstock.runtime.process.heartbeat import StatusRecords, batches_in, former_checkpoint
 from penstock.runtime.process.job_load import LoadReport, load_report
-from penstock.runtime.process.os_processes import pid_namespace, process_runs
-from penstock.runtime.process.takeover_policy import HolderName
+from penstock.runtime.process.takeover_policy import is_gone
 from penstock.state.manifest import Manifest
 from penstock.state.manifest import ManifestRef as StateRef
 from penstock.time.clock import Clock
@@ -373,9 +371,7 @@ def _state(view: View, left: Release | None, record: Mapping[str, Any], age: flo
         return JobState.FINISHED if left.reason == "finished" else JobState.STOPPED
     if record.get("state") == "failed":
         return JobState.FAILED if record.get("exit_code") == EXIT_RETRY else JobState.NEEDS_PERSON
-    name = HolderName.parse(view.takeover.holder) if view.takeover is not None else None
-    here = name is not None and name.is_of(socket.gethostname(), pid_namespace())
-    if name is not None and here and not process_runs(name.pid, name.start):
+    if view.takeover is not None and is_gone(view.takeover.holder):
         return JobState.DIED
     # One look cannot tell whether a heartbeat stands still; the clocks of two machines are good enough for a picture.
     return JobState.RUNNING if age is not None and age < patience else JobState.SILENT

@@ -22,7 +22,7 @@ from penstock.runtime.process.heartbeat import StatusRecords
 from penstock.runtime.process.os_processes import pid_namespace, process_runs, process_start
 from penstock.time.clock import Clock
 
-__all__ = ["Answer", "HolderName", "HolderWatch", "StoppedWaiting", "holder_name", "judge"]
+__all__ = ["Answer", "HolderName", "HolderWatch", "StoppedWaiting", "holder_name", "is_gone", "judge"]
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks at a holder that may be dead."""
@@ -64,6 +64,13 @@ class HolderName:
     def is_of(self, host: str, namespace: str) -> bool:
         """Return whether the process table that one sees on a host, in a namespace, tells of this process."""
         return self.host == host and self.namespace in {"", namespace}
+
+
+def is_gone(holder: str) -> bool:
+    """Return whether a holder was a process of this host, and is there no more."""
+    name = HolderName.parse(holder)
+    here = name is not None and name.is_of(socket.gethostname(), pid_namespace())
+    return name is not None and here and not process_runs(name.pid, name.start)
 
 
 def judge(
