@@ -35,7 +35,7 @@ from penstock.errors import (
 from penstock.runtime.driver.ownership import anybody_may
 from penstock.runtime.driver.settings import Identity
 from penstock.runtime.restore.sink_repair import SinksAtRest, redo, skip
-from penstock.sinks import Delta
+from penstock.sinks import Delta, Mode
 from penstock.sinks.base import Publication, Publisher, Sink
 from penstock.sinks.delta.log_entry import entry_name
 from penstock.sinks.staged_files import read_staged
@@ -88,10 +88,14 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.table = root / "table"
+        self.keys: tuple[str, ...] = ()
+
+    def sink(self) -> Delta:
+        return Delta(self.table, mode=Mode.UPSERT, keys=self.keys) if self.keys else Delta(self.table)
 
     @contextmanager
     def running(self, batches: int = 0) -> Iterator[Harness]:
-        with Harness(make_job(Delta(self.table)), self.root / "checkpoints") as h:
+        with Harness(make_job(self.sink()), self.root / "checkpoints") as h:
             self.feed(h, batches)
             yield h
 
@@ -112,7 +116,7 @@ class World:
         """Return what a command needs to repair the sink."""
         folder = self.root / "checkpoints" / "copied"
         store = LocalStore(folder)
-        graph = make_job(Delta(self.table)).graph()
+        graph = make_job(self.sink()).graph()
         return Log(store), SinksAtRest(graph, folder / "staged", None), "out", read_metadata(store).uuid
 
     def skips(self) -> list[Skip]:
@@ -220,6 +224,42 @@ def test_a_table_that_loses_a_batch_under_a_driver_stops_it(world):
         redo(*world.at_rest(), ME, anybody_may)
         h.restart()
     assert world.shown() == [0, 1, 2, 3]
+
+
+@pytest.mark.remedy("PEN-SNK-006")
+@pytest.mark.fault("F70")
+@pytest.mark.parametrize("keys", [(), ("v",)], ids=["append", "upsert"])
+def test_a_table_that_is_deleted_under_a_job_is_one_that_has_lost_batches(world, keys):
+    """At the next batch, not at the next start; the error names all that the table had."""
+    world.keys = keys
+    with world.running(2) as h:
+        shutil.rmtree(world.table)
+        with pytest.raises(SinkBehind, match=r"the table is gone: sink 'out' shows no batch .*missing are 0 .*, 1 "):
+            h.batch({"orders": [order("a", 3, 2)]})
+
+
+@pytest.mark.remedy("PEN-SNK-006")
+@pytest.mark.fault("F70")
+@pytest.mark.parametrize("how", ["gone", "made again", "set back"])
+def test_a_table_with_keys_gets_lost_batches_again(world, how):
+    """The order of arrival in its staged files is no column of the table, whoever makes that."""
+    world.keys = ("v",)
+    batches = 4 if how == "set back" else 1  # files of older ones are deleted where the table has its own
+    with world.running(batches):
+        pass
+    if how == "set back":
+        world.set_back(2)
+    else:
+        shutil.rmtree(world.table)
+    if how == "made again":
+        with pytest.raises(SinkBehind, match="has shown batch 0"):
+            world.running().__enter__()
+    redo(*world.at_rest(), ME, anybody_may)
+    assert world.shown() == [*range(batches)]
+    assert DeltaTable(str(world.table)).schema().to_arrow().names == ["user", "v"]
+    with world.running() as h:
+        h.batch({"orders": [order("a", 9, 0), order("a", 9, 4)]})
+    assert world.shown() == [*range(batches), 4]
 
 
 @pytest.mark.remedy("PEN-SNK-006")

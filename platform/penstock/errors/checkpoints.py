@@ -18,7 +18,7 @@ class CheckpointCorrupt(CheckpointError):
     code = "PEN-CKP-001"
     remedy = (
         "Nothing was overwritten. Put the file back from a backup, or restore with `--from` a batch that `penstock "
-        "fsck ROOT` lists."
+        "checkpoints JOB` lists and `penstock fsck ROOT` does not name as damaged."
     )
 
 

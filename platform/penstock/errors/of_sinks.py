@@ -60,9 +60,9 @@ class SinkBehind(SinkError):
     code = "PEN-SNK-006"
     remedy = (
         "Look whether the rows are there. If they are, `penstock sinks JOB skip SINK` skips them, with a count: a redo "
-        "would write them twice. If not, `penstock sinks JOB redo SINK` publishes them again, as long as their files "
-        "exist. Otherwise `penstock restore JOB --from batch=N`, to a batch before them, has them computed and "
-        "published again, or `skip` continues without them."
+        "would write them twice. If not, put the target back from a backup. `penstock sinks JOB redo SINK` publishes "
+        "what is missing then, as long as its files exist. Otherwise `penstock restore JOB --from batch=N`, to a batch "
+        "before them, has them computed and published again, or `skip` continues without them."
     )
     exit_code = EXIT_PERSON
 

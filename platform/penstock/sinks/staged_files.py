@@ -53,10 +53,11 @@ def facts_of(data: memoryview, name: str, *, rows: int) -> dict[str, Any]:
 
 
 def schema_of(folder: CheckpointFolder, file: StagedFile) -> pa.Schema:
-    """Return the columns of the rows of a staged file, those that name its folder included."""
+    """Return the columns of the rows of a staged file, those that name its folder included, and no order of arrival."""
     if COLUMNS in file.stats:
         return pa.ipc.read_schema(pa.py_buffer(b64decode(str(file.stats[COLUMNS]))))
-    return pq.read_schema((folder / file.path).fetch())
+    schema = pq.read_schema((folder / file.path).fetch())
+    return pa.schema([field for field in schema if field.name != ARRIVAL])
 
 
 def read_staged(folder: CheckpointFolder, files: Sequence[Any]) -> pa.Table:

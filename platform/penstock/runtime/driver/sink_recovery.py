@@ -188,9 +188,11 @@ def find_behind(
             listed = ", ".join(f"{c.batch} ({_whether_there(sink_of(sink), c.staged[sink])})" for c in missing)
             seen = sink_of(sink).version(app(sink))
             shows = "no batch" if seen is None else f"batch {seen}"
+            oldest = recovered.kept[0].batch
+            older = f", and of batches before {oldest} the log keeps nothing" if seen is None and oldest else ""
             behind[sink] = SinkBehind(
                 f"{because}sink {sink!r} shows {shows} of this checkpoint as the newest, and has shown batch "
-                f"{missing[-1].batch}; missing are {listed}",
+                f"{missing[-1].batch}; missing are {listed}{older}",
                 where=sink_of(sink).place,
                 sink=sink,
                 shown=-1 if seen is None else seen,

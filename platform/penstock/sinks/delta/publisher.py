@@ -129,7 +129,7 @@ class DeltaPublisher(Publisher):
             # Another program has written the table: other columns, a rule, or over what this app had (F70).
             view = self._look(publication.app, publication.schema)
             if view is None:
-                raise SinkError("the table is gone", where=str(self.path))
+                raise SinkBehind("the table is gone", where=str(self.path))
             shown = -1 if view.seen is None else view.seen
             if known is not None and known.app == view.app and known.seen is not None and shown < known.seen:
                 shows = "no batch" if view.seen is None else f"batch {view.seen}"

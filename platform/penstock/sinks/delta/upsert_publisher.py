@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local import make_durable
 from penstock.checkpoint.storage.local_folder import LocalFolder
-from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkError, SinkRefused
+from penstock.errors import SinkAhead, SinkBehind, SinkConflict, SinkRefused
 from penstock.sinks.base import Publication, Publisher, Staged
 from penstock.sinks.delta.data_files import TableFiles, target_size
 from penstock.sinks.delta.log_end import LogEnd, create_entry, load_with_end
@@ -73,7 +73,7 @@ class UpsertPublisher(Publisher):
             with named_errors(self.path):
                 found = load_with_end(self._path)
                 if found is None:
-                    raise SinkError("the table is gone", where=str(self.path))
+                    raise SinkBehind("the table is gone", where=str(self.path))
                 table, end = found
                 if self._has(table, publication) or self._commit(table, end, publication, rows):
                     self._seen[publication.app] = publication.batch

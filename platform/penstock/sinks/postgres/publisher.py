@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.checkpoint.storage.folder import CheckpointFolder
-from penstock.errors import SinkAhead, SinkBehind, SinkError, SinkRefused, SinkValueRefused
+from penstock.errors import SinkAhead, SinkBehind, SinkRefused, SinkValueRefused
 from penstock.graph.policies import Pane
 from penstock.graph.windows import PANE
 from penstock.sinks.base import Publication, Publisher, Staged
@@ -144,7 +144,7 @@ class PostgresPublisher(Publisher):
         """Return the table as it is now: somebody may have changed it since the last batch."""
         shape = look(self._connected(), self._table, self._keys)
         if shape is None:
-            raise SinkError("the table is gone", where=self._where)
+            raise SinkBehind("the table is gone", where=self._where)
         refuse_misfit(shape, schema, self._keys, self._where)
         return shape
 
