@@ -233,7 +233,7 @@ class Lines(FileFormat):
             return
         at = 0
         with unreadable(lambda: at):
-            for first, lines in _lines(decompressed(file, name)):
+            for first, lines in _lines(_pieces(file, name)):
                 at = first
                 yield from self._decoded(lines, first, schema, rules)
                 at = first + len(lines)
@@ -306,13 +306,49 @@ class _Kept:
         """Leave it to who has opened it."""
 
 
-def _lines(stream: pa.NativeFile) -> Iterator[tuple[int, list[bytes]]]:
+def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield the bytes of a file, decompressed; of a damaged one all before the damage, and then raises OSError."""
+    stream, done = decompressed(file, name), 0
+    try:
+        while data := stream.read(_BYTES_A_PART):
+            done += len(data)
+            yield data
+    except OSError:
+        if isinstance(stream, pa.CompressedInputStream):
+            yield from _before_damage(file, name, done)
+        raise
+
+
+def _before_damage(file: IO[bytes], name: str, done: int) -> Iterator[bytes]:
+    """Yield what a compressed file has between `done` bytes and its damage.
+
+    Arrow gives nothing of a piece that it cannot read to its end. So the file is read again, in pieces half as large
+    each time: what was too much before is the whole of what is left.
+    """
+    stream, size = None, _BYTES_A_PART // 2
+    while size:
+        if stream is None:
+            file.seek(0)
+            stream, left = decompressed(file, name), done
+            while left:
+                left -= len(stream.read(min(left, _BYTES_A_PART)))
+        try:
+            data = stream.read(size)
+        except OSError:
+            stream = None
+        else:
+            done += len(data)
+            yield data
+        size //= 2
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     """Yield the lines of a file without their ends, some at a time, with the number of the first.
 
     Of a line that is too long, no more is kept than shows that it is.
     """
     first, rest, is_start = 0, b"", True
-    while data := stream.read(_BYTES_A_PART):
+    for data in pieces:
         lines = (data.removeprefix(_BOM) if is_start else data).split(b"\n")
         lines[0], is_start = (rest + lines[0])[: _LONGEST + 1], False
         rest = lines.pop()

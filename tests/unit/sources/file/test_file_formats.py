@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import re
+import zlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -118,6 +119,23 @@ def test_compressed_files(suffix: str) -> None:
     assert cut.value.row == sum(len(part.numbers) for part in read)
     with pytest.raises(Unreadable):
         parts_of(Lines(Text()), b"no such thing", Text().columns(), name=f"a{suffix}")
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("rows", [400, 400_000])
+def test_the_lines_before_the_damage_of_a_compressed_file_are_rows(suffix: str, rows: int) -> None:
+    """All that can be decompressed counts, and not only whole pieces of the reader's."""
+    packed = PACKED[suffix](b"".join(b"%d\n" % (k * 7919 % 1_000_003) for k in range(rows)))
+    cut = packed[: len(packed) // 2]
+    read: list[Part] = []
+    with pytest.raises(Unreadable, match="Truncated") as caught:
+        read.extend(Lines(Numbers()).parts(io.BytesIO(cut), f"a{suffix}", Numbers().columns(), WHOLE, STRICT))
+    whole = [value for part in read for value in part.rows.column(0).to_pylist()]
+    assert whole == [k * 7919 % 1_000_003 for k in range(len(whole))]
+    assert caught.value.row == len(whole)
+    if suffix == ".gz":
+        there = zlib.decompressobj(31).decompress(cut).count(b"\n")
+        assert len(whole) == there > rows // 4
 
 
 # --- CSV -------------------------------------------------------------------------------------
