@@ -116,7 +116,9 @@ def test_the_group_of_a_job_has_its_position(kafka: Any, topic: str, tmp_path: P
     kafka.create(topic, 2)
 
     def follows() -> bool:
-        offsets = h.commit().sources["orders"].position["topics"][topic]["offsets"]
+        position = h.commit().sources["orders"].position
+        h._running().driver.engine.source("orders").backlog(position)  # as a driver looks that waits
+        offsets = position["topics"][topic]["offsets"]
         return committed(kafka, GROUP, topic, 2) == {int(number): offset for number, offset in offsets.items()}
 
     with Harness(job_of(kafka.address, topic, tmp_path), tmp_path / "root") as h:
@@ -130,6 +132,7 @@ def test_the_group_of_a_job_has_its_position(kafka: Any, topic: str, tmp_path: P
         with pytest.raises(Crashed):
             h.batch()
         h.restart()
+        until(follows, "the offsets of the batch of the crash, though no other comes")
         kafka.produce(topic, [record("a", 10)], 0)
         h.batch()
         until(follows, "the offsets of the batch after the crash")

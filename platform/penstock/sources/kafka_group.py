@@ -24,6 +24,8 @@ __all__ = ["GroupOffsets"]
 _log = structlog.get_logger(__name__)
 _LAST_SECONDS = 1.0
 """How long the end of a run waits for the brokers to take its last offsets."""
+_LAST_TRIES = 2
+"""The first failure then may be that of a request from before."""
 _PIECE = 0.01
 _EVERY_SECONDS = 1.0
 """Tools look every few seconds, and a request takes half a millisecond of a batch."""
@@ -55,6 +57,7 @@ class GroupOffsets:
         self._sent: Offsets | None = None
         self._is_warned = False
         self._next_at = 0.0
+        self._failures = 0
         # A callback of this object would keep it alive, with threads and open files, until Python collects cycles.
         self._answers: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self._consumer: Consumer | None = None
@@ -74,7 +77,9 @@ class GroupOffsets:
     def end(self) -> None:
         """Wait for a second at most until the brokers have the newest offsets: no batch will write them again."""
         last = time.monotonic() + _LAST_SECONDS
-        while self._wanted and not self._is_warned and time.monotonic() < last:
+        self._failures = 0
+        while self._wanted and self._failures < _LAST_TRIES and time.monotonic() < last:
+            self._next_at = 0.0
             self._follow(_PIECE)
 
     def _follow_when_due(self) -> None:
@@ -94,7 +99,7 @@ class GroupOffsets:
     def _send(self) -> None:
         from confluent_kafka import TopicPartition
 
-        if self._sent is not None or not self._wanted:
+        if self._sent is not None or not self._wanted or time.monotonic() < self._next_at:
             return
         self._opened().commit(offsets=[TopicPartition(*at, offset) for at, offset in self._wanted.items()])
         self._sent = self._wanted
@@ -133,6 +138,7 @@ class GroupOffsets:
 
     def _warn(self, error: KafkaError) -> None:
         self._next_at = time.monotonic() + _AFTER_A_FAILURE_SECONDS
+        self._failures += 1
         if not self._is_warned:
             _log.warning("source.group_not_written", group=self._group, why=text_of(error))
         self._is_warned = True

@@ -130,7 +130,7 @@ class Driver:
                 break
             self._since = planned.since
             if planned.offsets is None:
-                self._tell_of_wait(planned)
+                self.tell(planned.tell_wait)
                 yield Hook("Wait", "before")
                 self.clock.sleep(planned.wait / 1_000_000)
             elif planned.wait and planned.offsets.time > self._now():
@@ -144,6 +144,8 @@ class Driver:
         """Run stage c0, then finish a batch whose offsets are fixed and that has no Commit."""
         recovered = yield from self.own()
         if recovered.pending is None:
+            if self.commit is not None and not (self.behind or self.unpublished):
+                self._ack(self.commit)  # the driver that has committed it may have been killed before it did
             return
         self.offsets = recovered.pending
         self._note_time(self.offsets)
@@ -238,9 +240,6 @@ class Driver:
     def _now(self) -> int:
         return self._ticks.now(self.clock, self.trigger, self.last_time)
 
-    def _tell_of_wait(self, planned: NextBatch) -> None:
-        self.tell(lambda listener: listener.on_waiting(planned.limits, planned.held_back))
-
     def _wait_until(self, tick: int) -> None:
         """Wait for a tick, and do meanwhile what is asked for between batches: the tick may be an hour away."""
         while (now := self._now()) < tick and not self.stopping:
@@ -277,14 +276,18 @@ class Driver:
             case Stage.PUBLISH_SINKS:
                 yield from self._publish(self._committed(), self.sinks)
             case Stage.ACK_SOURCES:
-                for source, progress in self._committed().sources.items():
-                    self.engine.source(source).ack(progress.position)
+                self._ack(self._committed())
             case Stage.PURGE:
                 self.janitor.sweep(self._committed(), self.log)
                 self.janitor.compact(self._owned())
                 self.engine.forget_tables(self._committed())
         self._timings[name] = round((self.clock.monotonic() - started) * 1000, 3)
         yield Hook(name, "after", batch)
+
+    def _ack(self, commit: Commit) -> None:
+        for source in self.engine.graph.sources:
+            if (progress := commit.sources.get(source.name)) is not None:
+                self.engine.source(source.name).ack(progress.position)
 
     def _fix_offsets(self) -> None:
         owned, offsets = self._owned(), self._offsets()

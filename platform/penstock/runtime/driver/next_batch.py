@@ -10,6 +10,7 @@ from typing import Any, cast
 import structlog
 
 from penstock.checkpoint.log.entries import END_OF_TIME, HELD_BACK, Commit, Offsets, SourceProgress, StepWatermarks
+from penstock.checkpoint.log.listener import Listener
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SourceNode
@@ -72,6 +73,10 @@ class NextBatch:
     limits: Mapping[str, Any] = field(default_factory=dict)
     held_back: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
+    def tell_wait(self, listener: Listener) -> None:
+        """Tell a listener that there is no batch to run now."""
+        listener.on_waiting(self.limits, self.held_back)
+
 
 def next_batch(
     engine: Engine,
@@ -126,15 +131,13 @@ def next_batch(
         or (commit is not None and not commit.sources.keys() <= ranges.keys())
     )
     if not (fresh or by_time or due):
-        left = held_back_of(ranges)
-        waits = NextBatch(None, since, max(_POLL, tick.wait), limits=admitted.limits, held_back=left)
+        waits = NextBatch(None, since, max(_POLL, tick.wait), limits=admitted.limits, held_back=held_back_of(ranges))
         if admitted.paused and target is not None and any(w.rows for b in within.values() for w in b.values()):
             return waits  # it ends when all is read, and not before
         left_open = drain and _is_open(commit)  # also by sources whose end closes nothing
-        if not (going or left_open) or (target is not None and not drain):
-            return None
-        if not drain:
-            return waits
+        ends = not (going or left_open) or (target is not None and not drain)
+        if ends or not drain:
+            return None if ends else waits
         ending = True
     settings: dict[str, Any] = {
         "zero": zero,
