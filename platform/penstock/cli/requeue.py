@@ -54,6 +54,8 @@ def requeue(
     from penstock.checkpoint.roots import control_store, job_log
     from penstock.runtime.driver.requeues import quarantine_sink
     from penstock.runtime.process.takeover_policy import holder_name
+    from penstock.supervise.control import StreamControl
+    from penstock.time.clock import SystemClock
 
     with outcome(debug=debug):
         at = project_at(project)
@@ -76,6 +78,8 @@ def requeue(
                 f"a request to requeue rows cannot be read, and is lost ({place}): repeat that as well", file=sys.stderr
             )
         name = requests.ask(source, from_batch=from_batch, by=holder_name(), again=command)
+        if wait and not StreamControl(root, job, SystemClock()).has_driver():
+            print(f"no driver of {job} runs; the rows wait for one, and so does this command", file=sys.stderr)
         answer = _answered(requests, name) if wait else requests.answer(name)
         asked = {"job": job, "source": source, "command": name}
         if answer is None:
@@ -84,7 +88,8 @@ def requeue(
             return
         where = "nothing is in quarantine that was not sent" if answer.batch is None else f"up to batch {answer.batch}"
         done = {"done": True, "rows": answer.rows, "batch": answer.batch}
-        tell({**asked, **done}, f"{job}: {answer.rows:,} rows of {source} were sent again: {where}", json=json)
+        counts = "; penstock status counts those that failed again" if answer.rows else ""
+        tell({**asked, **done}, f"{job}: {answer.rows:,} rows of {source} were sent again: {where}{counts}", json=json)
 
 
 def _answered(requests: RequeueRequests, name: str) -> RequeueAnswer:

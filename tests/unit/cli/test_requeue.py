@@ -28,6 +28,7 @@ def build(conf):
     job.source("orders", conf.source("orders")).write("totals", Delta(conf.table("totals")))
     return job
 """
+COUNTS = "; penstock status counts those that failed again"
 WRITTEN = UNWRITTEN.replace("    return", '    job.quarantine("orders").write("bad", Delta("bad"))\n    return')
 
 
@@ -63,7 +64,7 @@ def test_a_request_waits_for_the_driver_and_its_repetition_has_the_answer(pensto
     }  # fmt: skip
     assert requests.open() == [Requeue(id="try/1", source="orders")]
     requests.reply("try/1", RequeueAnswer(rows=1_200, batch=3))
-    assert run(*words, "--wait").stdout == "orders: 1,200 rows of orders were sent again: up to batch 3\n"
+    assert run(*words, "--wait").stdout == f"orders: 1,200 rows of orders were sent again: up to batch 3{COUNTS}\n"
 
 
 @pytest.mark.fault("F13")
@@ -134,3 +135,27 @@ def test_an_unknown_source_and_a_job_without_a_batch_are_refused(penstock, tmp_p
     fresh = make_project(tmp_path / "fresh", rows=10)
     never = CliRunner().invoke(app, ["requeue", "orders", "--source", "orders", "--project", str(fresh)])
     assert "committed no batch" in " ".join(never.stderr.split())
+
+
+def test_rows_that_the_job_would_take_for_duplicates_are_not_sent(penstock, root):
+    """They have no number of a request, so all would be dropped but one; nothing is asked for."""
+    run, requests = penstock
+    source = 'Http(port=18_999, schema="user string, t timestamp, v int", token="0123456789abcdef", with_columns=["_request", "_row"])'
+    once = '.deduplicate("once", by=["_request", "_row"], within=minutes(5))'
+    code = WRITTEN.replace('conf.source("orders"))', f'{source}, event_time="t", max_out_of_order=minutes(1)){once}')
+    imports = "from penstock import Job, minutes\nfrom penstock.sources import Http"
+    (root / "jobs" / "orders.py").write_text(code.replace("from penstock import Job", imports))
+    answer = run("orders", "--source", "orders")
+    assert (answer.exit_code, "PEN-OPR-025" in answer.stderr) == (78, True), answer.stderr
+    assert "deduplicate 'once' is by _request, _row" in answer.stderr
+    assert not list(requests.open())
+
+
+def test_a_wait_without_a_driver_says_so(penstock, monkeypatch):
+    """The rows wait for a driver, and the command with them."""
+    run, requests = penstock
+    reply = lambda *_: requests.reply("c", RequeueAnswer(rows=3, batch=1))  # noqa: E731
+    monkeypatch.setattr("penstock.time.clock.SystemClock.sleep", reply)
+    answer = run("orders", "--source", "orders", "--wait", "--command", "c")
+    assert (answer.exit_code, "no driver of orders runs" in answer.stderr) == (0, True)
+    assert "3 rows of orders were sent again" in answer.stdout

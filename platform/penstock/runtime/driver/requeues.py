@@ -21,6 +21,7 @@ from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.errors import PenstockError, RequeueRefused
 from penstock.graph.graph import JobGraph
 from penstock.graph.nodes import SinkNode, SourceNode
+from penstock.graph.specs.deduplicate import Deduplicate
 from penstock.runtime.driver.next_batch import REQUEUES, requeues_of
 from penstock.runtime.driver.superseded import are_superseded, superseded_before
 from penstock.runtime.tasks.requeued import COLUMNS, encoded, parsed_reason
@@ -243,8 +244,25 @@ class RequeueService(Listener):
             log.warning("requeue.not_swept", reason=str(why))
 
 
+def _refuse_duplicates(graph: JobGraph, name: str) -> None:
+    """Raise RequeueRefused for a job that tells rows apart by columns of the record, which rows sent again lack."""
+    for step in graph.steps:
+        for source in graph.sources_of(step) if isinstance(step.spec, Deduplicate) else ():
+            lost = sorted({*step.keys[0]} & {*getattr(source.source, "with_columns", ())})
+            if lost and source.name == name:
+                raise RequeueRefused(
+                    f"deduplicate {step.name!r} is by {', '.join(lost)}, which rows sent again do not have: all of "
+                    "them but one would be dropped",
+                    where=str(step.site),
+                )
+
+
 def quarantine_sink(graph: JobGraph, source: str) -> ReadableSink:
-    """Return the sink that has the quarantine of a source as it is; raises RequeueRefused where there is none."""
+    """Return the sink that has the quarantine of a source as it is.
+
+    Raises RequeueRefused where there is none, and where the job would take the rows for duplicates of one another.
+    """
+    _refuse_duplicates(graph, source)
     stream = graph.quarantine_stream(source)
     sinks = [] if stream is None else [n for n in graph.children(stream) if isinstance(n, SinkNode)]
     sink = next((node.sink for node in sinks if isinstance(node.sink, ReadableSink)), None)
