@@ -306,7 +306,7 @@ def view_of(reading: Reading) -> JobView:
         units=tuple(_newest_units(reading.kept)),
         changes=tuple(_changes(reading.history)),
         sources=sources_of(reading.in_force, status.left),
-        sinks=sinks_of(reading.in_force, reading.published, status.record.get("sinks")),
+        sinks=sinks_of(reading.in_force, reading.published, status.record.get("sinks") or status.record.get("tables")),
         receivers=receivers_of(status.record.get("receivers")) if runs else (),
         flow=flow_of(status.record.get("graph")),
     )
