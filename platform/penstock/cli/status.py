@@ -158,7 +158,8 @@ def _status_rows(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield "behind", ", ".join(f"{name} {n:,} rows" for name, n in left.items())
     yield from _limits(dict(status.record.get("limits") or {}))
     yield from _load(status.load)
-    yield from (("receiver", _receiver(state)) for state in status.record.get("receivers") or ())
+    if status.state.name == "RUNNING":  # they end with their driver, and its record stays
+        yield from (("receiver", _receiver(state)) for state in status.record.get("receivers") or ())
     if (made := status.record.get("data_checkpoint")) is not None:
         yield from _data_checkpoint(made)
     yield from _held(status)

@@ -39,7 +39,7 @@ class Secret:
             except UnicodeDecodeError:
                 raise ConfigError("the secret is not UTF-8", where=where) from None
         if not secret:
-            raise ConfigError("there is no secret", where=where)
+            raise ConfigError(f"there is no secret in {where}", where=where)
         return SecretStr(secret)
 
 

@@ -173,7 +173,7 @@ def test_a_secret_is_named_and_never_written_nor_shown(project, monkeypatch):
     assert "sasl.password is a secret: write where it is" in what
     assert "hush" not in what
     monkeypatch.delenv("ORDERS_PASSWORD", raising=False)
-    assert refused(project, KAFKA)[1] == "there is no secret"
+    assert refused(project, KAFKA)[1] == "there is no secret in the environment variable ORDERS_PASSWORD"
 
 
 DESCRIBED = {

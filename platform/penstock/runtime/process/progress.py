@@ -57,6 +57,8 @@ class JsonProgress:
             pending=recovered.pending is not None,
             rows_left=dict(left),
         )
+        if (ended := _ended(recovered)) is not None:
+            self._log.warning("run.reads_nothing", why=ended)
 
     def committed(
         self, commit: Commit, *, ms: float, timings: Mapping[str, float], left: Mapping[str, int | None]
@@ -127,6 +129,8 @@ class BarProgress:
         """Show the state of the job, and open the bar."""
         standing = "a new checkpoint" if not recovered.kept else f"resumes at batch {recovered.next_batch}"
         self._console.print(f"{standing}", highlight=False)
+        if (ended := _ended(recovered)) is not None:
+            self._console.print(ended, style="yellow", highlight=False)
         self._open(left)
 
     def committed(
@@ -203,3 +207,14 @@ def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:
         end = reader.position(start, {partition: waiting.latest for partition, waiting in backlog.items()})
         left[name] = sum(waiting.rows for waiting in backlog.values()) if reader.ended(end) else None
     return left
+
+
+def _ended(recovered: Recovered) -> str | None:
+    """Return why a run reads nothing: all the sources that it knows have ended, by a drain or by themselves."""
+    commit = recovered.commit
+    if commit is None or recovered.pending is not None or not commit.sources:
+        return None
+    if not all(source.ended for source in commit.sources.values()):
+        return None
+    names = ", ".join(commit.sources)
+    return f"the sources have ended, and nothing more is read of {names}, unless from an older checkpoint: --from"
