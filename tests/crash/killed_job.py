@@ -3,13 +3,15 @@
     python killed_job.py FOLDER [STAGE WHEN BATCH]
 
 FOLDER holds the input, the checkpoint and the tables; with a file `hdfs`, the checkpoint is at the URL in it. With a
-file `kafka`, which names brokers and a topic, the rows go into that topic as well. With a hook of the loop the process
+file `kafka`, which names brokers and two topics, the rows come from the first and go into the second as well. With a
+hook of the loop the process
 sends itself SIGKILL there, in that batch or a later one. With the stage `task` a task of the batch kills its driver,
 from inside the Spark job.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -26,13 +28,16 @@ from penstock import EveryBatches, Job, agg, seconds
 from penstock.checkpoint.storage.folder import CheckpointFolder
 from penstock.checkpoint.storage.local_folder import LocalFolder
 from penstock.checkpoint.storage.locate import root_of
+from penstock.rates.limits import Limits
 from penstock.runtime.driver.loop import DriverSettings
 from penstock.runtime.driver.stages import Hook
 from penstock.runtime.process.job_run import JobRun
 from penstock.runtime.snapshots.scheduler import DataCheckpointPolicy, HelperProcess
 from penstock.runtime.spark.session import open_session
 from penstock.sinks import Delta, Kafka, Parquet
-from penstock.sources import FileReplay
+from penstock.sources import FileReplay, Json
+from penstock.sources import Kafka as FromKafka
+from penstock.sources.base import Source
 from penstock.time.clock import SystemClock
 from penstock.time.triggers import AsFastAsPossible
 from penstock.windows import Tumbling
@@ -56,6 +61,12 @@ def make_input(folder: Path, rows: int = ROWS) -> None:
     pq.write_table(table, folder / "input.parquet")
 
 
+def records(folder: Path) -> list[bytes]:
+    """Return the rows of the source as records of a topic."""
+    rows = pq.read_table(folder / "input.parquet").to_pylist()
+    return [json.dumps({**row, "t": row["t"].isoformat()}).encode() for row in rows]
+
+
 def killing(marker: Path, driver: int, batch: int) -> Any:
     """Return a function of a frame whose tasks kill the driver once, in the batch that reads row `batch * A_BATCH`."""
 
@@ -74,17 +85,19 @@ def make_job(folder: Path, kill: tuple[str, str, int] | None) -> Job:
     """Return the job: the rows as they are, in a table and in folders of files, and counts by user and window."""
     job = Job("killed", partitions=2)
     job.checkpoint(every=EveryBatches(3))
+    servers, *topics = (folder / "kafka").read_text().split() if (folder / "kafka").exists() else ("",)
     # The order of the ids is the order of arrival.
-    source = FileReplay(folder / "input.parquet", order_by="id", rows_per_batch=A_BATCH)
+    source: Source = FileReplay(folder / "input.parquet", order_by="id", rows_per_batch=A_BATCH)
+    if topics:
+        source = FromKafka([topics[0]], servers=servers, format=Json("id long, user string, t timestamp"))
     rows = job.source("rows", source, event_time="t", max_out_of_order=seconds(3))
     if kill is not None and kill[0] == "task":
         rows = rows.transform("kill", killing(folder / "marker", os.getpid(), kill[2]))
     rows.write("raw", Delta(folder / "raw"))
     rows.write("files", Parquet(folder / "files", partition_by=["user"]))
     rows.write("written", TaskParquet(folder / "written", partition_by=["user"]))
-    if (folder / "kafka").exists():
-        servers, topic = (folder / "kafka").read_text().split()
-        rows.write("topic", Kafka(topic, servers=servers, key="user"))
+    if topics:
+        rows.write("topic", Kafka(topics[1], servers=servers, key="user"))
     windows = rows.key_by("user").window("w", Tumbling(seconds(10)).drop_late())
     windows.aggregate(n=agg.count(), ids=agg.sum("id")).write("windows", Delta(folder / "windows"))
     return job
@@ -108,6 +121,7 @@ def root(folder: Path) -> CheckpointFolder:
 
 def hooks(folder: Path, spark: Any, kill: tuple[str, str, int] | None = None) -> Iterator[Hook]:
     """Yield the hooks of a driver that runs the job to the end of its input."""
+    reads_topic = (folder / "kafka").exists()
     run = JobRun.open(
         make_job(folder, kill),
         spark,
@@ -115,7 +129,11 @@ def hooks(folder: Path, spark: Any, kill: tuple[str, str, int] | None = None) ->
         clock=SystemClock(),
         trigger=AsFastAsPossible(),
         suites={},
-        settings=DriverSettings(data=DataCheckpointPolicy(make=HelperProcess)),
+        settings=DriverSettings(
+            stop_at_end=reads_topic,  # it has no end: the run ends with what is there
+            limits=lambda: Limits(rows=A_BATCH if reads_topic else None),
+            data=DataCheckpointPolicy(make=HelperProcess),
+        ),
     )
     yield from run.driver.run()
 

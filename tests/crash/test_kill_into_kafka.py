@@ -1,6 +1,6 @@
-"""kill -9 for real of drivers that write into Kafka: each dies at a point of its own, and the topic has each row once.
+"""kill -9 for real of drivers that read Kafka and write into it: each dies at a point of its own, and no row is doubled.
 
-The job is that of `killed_job`, with a topic beside its tables.
+The job is that of `killed_job`, with a topic for its input, and one beside its tables.
 """
 
 from __future__ import annotations
@@ -28,14 +28,21 @@ KILLS = [
 ]
 
 
+def give(kafka: Any, folder: Path, topic: str, rows: int = killed_job.ROWS) -> None:
+    """Write the rows of a job into a topic of their own, which it reads, and make the one that it writes."""
+    killed_job.make_input(folder, rows)
+    for name in (f"{topic}-in", topic):
+        kafka.create(name)
+    kafka.produce(f"{topic}-in", killed_job.records(folder))
+    (folder / "kafka").write_text(f"{kafka.address} {topic}-in {topic}")
+
+
 @pytest.mark.sample(seconds=90)
 @pytest.mark.fault("F01", "F54", "F55")
 def test_each_row_is_in_the_topic_once(kafka: Any, tmp_path: Path, spark: Any) -> None:
     """As in the table beside it; each batch has its rows, and the batches come in their order."""
     topic = f"killed-{secrets.token_hex(4)}"
-    kafka.create(topic)
-    killed_job.make_input(tmp_path)
-    (tmp_path / "kafka").write_text(f"{kafka.address} {topic}")
+    give(kafka, tmp_path, topic)
     for kill in KILLS:
         run(tmp_path, *kill)
     assert finished(tmp_path, spark)
@@ -58,9 +65,7 @@ def test_a_driver_may_die_at_every_hook(kafka: Any, tmp_path: Path, spark: Any) 
     topics = {name: f"killed-{name}-{secrets.token_hex(4)}" for name in ("whole", "killed")}
     whole, killed = (tmp_path / name for name in topics)
     for folder in (whole, killed):
-        kafka.create(topics[folder.name])
-        killed_job.make_input(folder, MANY)
-        (folder / "kafka").write_text(f"{kafka.address} {topics[folder.name]}")
+        give(kafka, folder, topics[folder.name], MANY)
     passed = dict.fromkeys((hook.stage, hook.when) for hook in killed_job.hooks(whole, spark))
     kills = [hook for hook in passed if hook[0] != "Release"]
     assert {stage for stage, _ in kills} >= {stage.value[0] for stage in Stage}
