@@ -79,6 +79,7 @@ class Pushed:
             encode=Encode(schema),
             interval=millis(1).seconds,
             most=1_000,
+            replication=2,
         )
         known = {"on_bad_record": BadRecord.QUARANTINE, "splits": 1, **settings}
         reader = ReceivingReader(schema, receiving, form, **known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from faulty_store import Fault, FaultyStore, Lasting, Plan
 from pushing import Counting, until
 
 from penstock.checkpoint.storage.local_folder import LocalFolder
+from penstock.checkpoint.storage.locate import store_at
 from penstock.errors import BlocksGone, CheckpointError, StorageDenied, StorageUnavailable
 from penstock.receivers.block_log import BEGINNING, BlockChain, BlockLog
 from penstock.receivers.blocks import Place
@@ -49,6 +51,19 @@ def test_an_order_goes_through_a_pipe(tmp_path: Path) -> None:
     for cut in (0, 5, len(data) - 1):
         with pytest.raises(EOFError):
             read_order(io.BytesIO(data[:cut]))
+
+
+def test_blocks_have_the_copies_that_the_order_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On HDFS; elsewhere a store has no copies."""
+    asked: list[int | None] = []
+
+    def noting(address: str, *, replication: int | None) -> Any:
+        asked.append(replication)
+        return store_at(address, replication=None)
+
+    monkeypatch.setattr("penstock.receivers.process.store_at", noting)
+    InThisProcess(replace(order_at(tmp_path / "job"), replication=2))
+    assert asked == [2]
 
 
 def test_a_receiver_stores_until_it_is_stopped(tmp_path: Path) -> None:

@@ -243,6 +243,7 @@ def test_an_order_says_where_a_receiver_writes(tmp_path: Path) -> None:
     order = Pushed(tmp_path / "job").reader().order(1, Place(3, 4), 10.0)
     assert (order.index, order.receivers, order.log, order.place) == (1, 2, "s-1", Place(3, 4))
     assert (order.rate, order.most, order.checkpoint) == (10.0, 1_000, str(tmp_path / "job"))
+    assert order.replication == 2
 
 
 # --- what is stored ----------------------------------------------------------------------------
