@@ -129,9 +129,9 @@ def forms(yard: Yard, airflow: Standalone, browser: Browser) -> None:
     requeued(walk)
     walk.obeys(Request.SUSPEND, Phase.SUSPENDED)
     walk.obeys(Request.RESUME, Phase.RUNNING)
-    limits = airflow.trigger(DAGS[Request.LIMITS], job="orders", rows=50_000)
+    limits = airflow.trigger(DAGS[Request.LIMITS], job="orders", rows=50_000, max_rate=9e6)
     assert walk.done(DAGS[Request.LIMITS], limits) == "success"
-    assert yard.stream().limits == Limits(rows=50_000)  # or it would drain for an hour
+    assert yard.stream().limits == Limits(rows=50_000, max_rate=9e6)  # or it would drain for an hour
     walk.obeys(Request.DRAIN, Phase.FINISHED)
     assert walk.done(BACK, back) == "success"  # it has followed the stream through a resume and a drain
     walk.does(Request.REDO)
