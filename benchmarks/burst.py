@@ -20,7 +20,7 @@ __all__ = ["run_burst"]
 
 _BURST_AT = 90
 _LOAD = Load.of_steps([(60, 100), (30, 0), (20, 1_000), (60, 100)])
-_FIXED = (150.0, 300.0, 600.0)
+_FIXED = (30.0, 80.0, 150.0, 300.0, 600.0)
 """Milliseconds that a batch costs whatever it reads; the last one is that of a `Plant` that says nothing."""
 _CLAIMED = _FIXED[-1]
 _SHOWN = ("fixed ms", "PID gone, s", "cost model", "ratio", "PID worst, ms", "cost model")
