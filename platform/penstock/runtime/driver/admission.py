@@ -143,11 +143,15 @@ def _shares_of_sources(backlogs: Backlogs, hard: Mapping[str, Mapping[Bound, Rea
     if pace.rate is None:
         return {}
 
-    def taken(name: str, share: int) -> int:
-        return _within(backlogs[name], _joined({**hard[name], Bound.RATE: ReadLimit(estimated=share)}, pace))
+    def kept(name: str, share: int) -> int:
+        """Compare with the share alone: where a place is several rows, that is not read to the row either."""
+        rules = {Bound.RATE: ReadLimit(estimated=share)}
+        return _within(backlogs[name], _joined(rules, pace)) - _within(
+            backlogs[name], _joined({**hard[name], **rules}, pace)
+        )
 
     lag = {name: _lag(backlogs[name]) for name in hard if name in pace.sources}
-    return shares_beside(lag, pace.rate * pace.seconds, taken)
+    return shares_beside(lag, pace.rate * pace.seconds, kept)
 
 
 def _within(backlog: Mapping[str, Waiting], limit: ReadLimit) -> int:

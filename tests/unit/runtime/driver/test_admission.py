@@ -111,6 +111,18 @@ def test_a_cap_of_partitions_changes_nothing_for_the_others_of_the_source(rate):
     assert rows["a"] + rows["b"] in range(rate, rate + 3)
 
 
+@pytest.mark.parametrize("lag", [10_000, 100_000, 1_000_000, 10_000_000])
+@pytest.mark.parametrize("rows_a_place", [1, 7])
+def test_a_source_that_no_limit_binds_has_what_a_limited_one_leaves(lag, rows_a_place):
+    """Also where its places are blocks or files of several rows, of which a share is no whole number."""
+    waiting = Waiting(next=0, latest=7_143, rows=7_143 * rows_a_place, batch_end=7_143)
+    backlogs = {"limited": {"0": Waiting.of_rows(0, lag)}, "free": {"0": waiting}}
+    limits = Limits(sources={"limited": SourceLimits(rows=100)})
+    admitted = admit(backlogs, limits, Pace(rate=5_000, sources=frozenset(backlogs)))
+    assert admitted.ends["limited"]["0"] == 100
+    assert 4_900 - 2 * rows_a_place <= admitted.ends["free"]["0"] * rows_a_place <= 4_900
+
+
 @pytest.mark.parametrize("rest", [0, 5, 10_000])
 def test_a_source_with_a_limit_of_its_own_is_not_starved_by_the_lag_of_others(rest):
     """Its share is by all that waits in it: by what its limit lets through, it would be one row beside a large lag."""
