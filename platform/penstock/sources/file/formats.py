@@ -17,6 +17,7 @@ import csv
 import io
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Protocol, runtime_checkable
 
@@ -39,6 +40,7 @@ __all__ = ["FileFormat", "HeadedCsv", "Lines", "Parquet", "decompressed"]
 _CODECS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _ROWS_A_PART = 32_768
 _BYTES_A_PART = 4 << 20
+_EVER_SMALLER = (64 << 10, 1 << 10, 1)
 _LONGEST = 16 << 20
 """Bytes of a line; a longer one is a bad record (F41)."""
 _SHOWN = 64 << 10
@@ -307,39 +309,38 @@ class _Kept:
 
 
 def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the bytes of a file, decompressed; of a damaged one all before the damage, and then raises OSError."""
+    """Yield the bytes of a file, decompressed; of a truncated one all that there are, and then raises OSError.
+
+    Of one with a wrong checksum nobody knows which bytes are wrong: then it raises at once.
+    """
     stream, done = decompressed(file, name), 0
     try:
         while data := stream.read(_BYTES_A_PART):
             done += len(data)
             yield data
-    except OSError:
-        if isinstance(stream, pa.CompressedInputStream):
-            yield from _before_damage(file, name, done)
+    except OSError as why:
+        if "Truncated" in str(why):  # as Arrow says of all codecs
+            yield from _before_the_cut(file, name, done)
         raise
 
 
-def _before_damage(file: IO[bytes], name: str, done: int) -> Iterator[bytes]:
-    """Yield what a compressed file has between `done` bytes and its damage.
+def _before_the_cut(file: IO[bytes], name: str, done: int) -> Iterator[bytes]:
+    """Yield what a truncated file has behind `done` bytes.
 
-    Arrow gives nothing of a piece that it cannot read to its end. So the file is read again, in pieces half as large
-    each time: what was too much before is the whole of what is left.
+    Arrow gives nothing of a piece that it cannot read to its end. So the file is read again, in smaller pieces each
+    time. Raises OSError where it has become shorter meanwhile.
     """
-    stream, size = None, _BYTES_A_PART // 2
-    while size:
-        if stream is None:
-            file.seek(0)
-            stream, left = decompressed(file, name), done
-            while left:
-                left -= len(stream.read(min(left, _BYTES_A_PART)))
-        try:
-            data = stream.read(size)
-        except OSError:
-            stream = None
-        else:
-            done += len(data)
-            yield data
-        size //= 2
+    for size in _EVER_SMALLER:
+        file.seek(0)
+        stream, left = decompressed(file, name), done
+        while left:
+            if not (data := stream.read(min(left, _BYTES_A_PART))):
+                raise OSError("the file has become shorter")
+            left -= len(data)
+        with suppress(OSError):
+            while data := stream.read(size):
+                done += len(data)
+                yield data
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:

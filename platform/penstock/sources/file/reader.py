@@ -279,7 +279,7 @@ class FilesReader(SplitReader):
 
     def ack(self, position: Position) -> None:
         """Move or delete the files of a batch, and of batches before it for which a crash left that out."""
-        if position == self._acked:
+        if position == self._acked or self._afterwards is Afterwards.LEAVE:
             return
         todo = FilePosition.of(position).todo
         for entry, now in zip(todo, self.files.look([entry.path for entry in todo]), strict=True):

@@ -138,6 +138,29 @@ def test_the_lines_before_the_damage_of_a_compressed_file_are_rows(suffix: str, 
         assert len(whole) == there > rows // 4
 
 
+def test_of_a_file_with_a_wrong_checksum_no_line_counts() -> None:
+    """It decompresses on behind a bit that was changed, and nobody knows where that is."""
+    packed = bytearray(gzip.compress(b"".join(b"%d\n" % k for k in range(100_000)), 1))
+    packed[-8] ^= 1
+    read: list[Part] = []
+    with pytest.raises(Unreadable, match="check") as caught:
+        read.extend(Lines(Numbers()).parts(io.BytesIO(packed), "a.gz", Numbers().columns(), WHOLE, STRICT))
+    assert (read, caught.value.row) == ([], 0)
+
+
+def test_a_truncated_file_that_becomes_shorter_ends_the_read() -> None:
+    """As one that is written again meanwhile: an error, and no search without end."""
+
+    class Shrinking(io.BytesIO):
+        def seek(self, *at: int) -> int:
+            self.truncate(0)
+            return super().seek(*at)
+
+    packed = gzip.compress(b"".join(b"%d\n" % (k * 7919 % 1_000_003) for k in range(2_000_000)))
+    with pytest.raises(Unreadable, match="shorter"):
+        list(Lines(Numbers()).parts(Shrinking(packed[:-100]), "a.gz", Numbers().columns(), WHOLE, STRICT))
+
+
 # --- CSV -------------------------------------------------------------------------------------
 
 

@@ -347,6 +347,18 @@ def test_a_file_that_changed_after_it_was_read_is_left(tmp_path: Path) -> None:
     assert [log["file"] for log in logs] == [f"{tmp_path}/a"]
 
 
+def test_a_file_that_is_to_stay_by_now_is_left(tmp_path: Path) -> None:
+    """A start acknowledges what the driver before has committed, which may have been told to delete it."""
+    lines_of(tmp_path / "a", 1)
+    reader = reader_of(tmp_path, afterwards=Afterwards.DELETE)
+    end = end_of_batch(reader, None)
+    reader.span(None, end)
+    reader_of(tmp_path).ack(end)
+    assert (tmp_path / "a").exists()
+    reader.ack(end)
+    assert not (tmp_path / "a").exists()
+
+
 def test_no_moved_file_replaces_another(tmp_path: Path) -> None:
     """A name that comes again gets its time behind it; the move that a crash left half done is finished."""
     source, done = tmp_path / "in", tmp_path / "done"
