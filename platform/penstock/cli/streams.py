@@ -327,7 +327,7 @@ def _request(
             print(_sentence(job, command, asked, obeyed=obeyed))
         if nothing is not None:
             print(nothing, file=sys.stderr)
-        if wait and ((obeyed and verb in _ENDING) or asked.drains_by_hand(command)):
+        if wait and ((obeyed and verb in _ENDING) or control.drains_by_hand(command, asked)):
             control.wait_by_hand(drained=verb == "drain")
             if not json:
                 print(f"{job}: the driver has ended")

@@ -51,11 +51,6 @@ class Asked:
     outcome: CommandResult
     generation: int
 
-    def drains_by_hand(self, command: Command) -> bool:
-        """Return whether a drain that was asked before began no stream: a driver that was started by hand does it."""
-        repeats = command.verb is Verb.DRAIN and self.outcome is CommandResult.ALREADY
-        return repeats and self.stream.wish is not Wish.DRAIN
-
 
 @dataclass
 class Silence:
@@ -116,12 +111,13 @@ class StreamControl:
 
         def folded(newest: Stream) -> tuple[Stream, CommandResult]:
             stream, outcome = fold(newest, command, now)
-            if not beside or outcome is not CommandResult.DONE or newest.wants_driver:
+            answered = generation_of(newest, command.id) is not None or outcome is CommandResult.STALE
+            if not beside or answered or newest.wants_driver:
                 return stream, outcome
             if not by_hand:
                 why = f"a driver runs that was started by hand; it drains by `penstock drain {self.job}`"
                 raise CommandRefused(f"drain is refused: {why}")
-            return remember(newest, command.id, command.verb.value), outcome
+            return remember(newest, command.id, command.verb.value), CommandResult.DONE
 
         stream, outcome = self.records.update(folded)
         known = generation_of(stream, command.id)
@@ -228,6 +224,18 @@ class StreamControl:
     def runs_by_hand(self) -> bool:
         """Return whether a driver gives signs of life that nobody supervises: somebody has started it by hand."""
         return self._beating().get("generation") == 0
+
+    def drains_by_hand(self, command: Command, asked: Asked) -> bool:
+        """Return whether a drain that was asked before began no stream: the newest driver, started by hand, does it."""
+        if (
+            command.verb is not Verb.DRAIN
+            or asked.outcome is not CommandResult.ALREADY
+            or asked.stream.wish is Wish.DRAIN
+        ):
+            return False
+        record = StatusRecords(self.store, self.job).newest()
+        body: Mapping[str, Any] = {} if record is None else record.body
+        return body.get("generation") == 0 and command.id not in (body.get("ignores") or ())
 
     def wait_by_hand(self, *, drained: bool) -> None:
         """Wait until the driver has ended that was started by hand; raises StreamFailed where it did not end well.

@@ -40,6 +40,7 @@ class StreamOrders:
             saves=dict(stream.saves),
             unsaves=dict(stream.unsaves),
             checks=dict(stream.checks),
+            ignored=self._before,
         )
 
     def _wanted(self, stream: Stream) -> ControlState:

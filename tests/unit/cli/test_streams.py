@@ -183,6 +183,31 @@ def test_a_driver_by_hand_that_was_killed_is_not_asked(root):
     assert StreamRecords(control_store(root / "checkpoints"), "orders").newest().wish is Wish.DRAIN
 
 
+def test_a_drain_is_not_repeated_for_the_next_driver_by_hand(root, monkeypatch):
+    """It ignores what was asked before its start, and one that is supervised was not asked at all."""
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: driver_says(root, generation=0, state="finished"))
+    driver_says(root, generation=0)
+    assert run(root, "drain", "orders", "--wait", "--command", "c1")[0] == 0
+    for facts in ({"generation": 0, "ignores": ["c1"], "writer": "w2"}, {"generation": 1, "writer": "w2"}):
+        driver_says(root, **facts)
+        code, _, err = run(root, "drain", "orders", "--wait", "--command", "c1")
+        assert (code != 0, "orders is STOPPED" in err) == (True, True), err
+
+
+def test_a_dag_drains_no_driver_by_hand_behind_a_stream_that_was_drained(root):
+    """There is nothing to do for the stream, and all the same the driver would hear of it."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    records.update(lambda stream: (stream.having(wish=Wish.DRAIN, phase=Phase.FINISHED, first=1, generation=1), None))
+    driver_says(root, generation=0)
+    orders = StreamOrders(records, 0)
+    control = StreamControl(LocalFolder(root / "checkpoints"), "orders", SystemClock())
+    with pytest.raises(CommandRefused, match="drains by"):
+        control.ask(Command(verb=Verb.DRAIN, id="of_a_dag"))
+    assert not orders.look().drain
+    assert run(root, "drain", "orders")[0] == 0
+    assert orders.look().drain
+
+
 def test_the_next_driver_by_hand_is_not_waited_for(root, monkeypatch):
     """It is another one, which does not heed what was asked before its start; of a drain nobody knows then."""
     driver_says(root, generation=0)

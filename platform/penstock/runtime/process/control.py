@@ -40,7 +40,8 @@ class ControlState:
     `begins` is the batch that the newer generation begins at, None where it resumes from the last.
     `limits` lie over those of the configuration, as far as somebody has set any. `saves` are the requested names for
     the newest checkpoint, each with a number that changes with each request. `unsaves` are, in the same way, the names
-    to delete. `checks` are the batches of restarts that are being checked, by ids of the checks.
+    to delete. `checks` are the batches of restarts that are being checked, by ids of the checks. `ignored` are the ids
+    of what was asked before a driver that was started by hand.
     """
 
     stop: bool = False
@@ -51,6 +52,7 @@ class ControlState:
     saves: Mapping[str, int] = field(default_factory=dict)
     unsaves: Mapping[str, int] = field(default_factory=dict)
     checks: Mapping[str, int] = field(default_factory=dict)
+    ignored: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 class Orders(Protocol):
@@ -82,6 +84,10 @@ class OrderWatch:
     def limits(self) -> Limits:
         """Return what bounds the next batch."""
         return self._first if self._order is None else self._order.limits.over(self._first)
+
+    def ignored(self) -> list[str]:
+        """Return the ids of commands that are not for this driver."""
+        return [] if self._order is None else sorted(self._order.ignored)
 
     def saves(self) -> tuple[str, ...]:
         """Return the names that are asked for the newest checkpoint, by somebody who still waits for it.

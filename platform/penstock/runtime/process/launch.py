@@ -155,6 +155,7 @@ def _launched(
         "writer": identity.writer,
         "code_version": identity.code_version,
         "generation": identity.generation,
+        "ignores": orders.ignored(),
         "started": clock.wall(),
         "tables": {sink.name: str(sink.sink.path) for sink in graph.sinks if isinstance(sink.sink, Delta)},
         "sinks": {sink.name: sink.sink.describe() for sink in graph.sinks},

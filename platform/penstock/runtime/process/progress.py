@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import structlog
@@ -57,7 +57,7 @@ class JsonProgress:
             pending=recovered.pending is not None,
             rows_left=dict(left),
         )
-        if (ended := _ended(recovered)) is not None:
+        if (ended := _ended(recovered, left)) is not None:
             self._log.warning("run.reads_nothing", why=ended)
 
     def committed(
@@ -129,7 +129,7 @@ class BarProgress:
         """Show the state of the job, and open the bar."""
         standing = "a new checkpoint" if not recovered.kept else f"resumes at batch {recovered.next_batch}"
         self._console.print(f"{standing}", highlight=False)
-        if (ended := _ended(recovered)) is not None:
+        if (ended := _ended(recovered, left)) is not None:
             self._console.print(ended, style="yellow", highlight=False)
         self._open(left)
 
@@ -209,12 +209,12 @@ def rows_left(engine: Engine, commit: Commit | None) -> dict[str, int | None]:
     return left
 
 
-def _ended(recovered: Recovered) -> str | None:
-    """Return why a run reads nothing: all the sources that it knows have ended, by a drain or by themselves."""
+def _ended(recovered: Recovered, sources: Collection[str]) -> str | None:
+    """Return why a run reads nothing: all its sources have ended, by a drain or by themselves."""
     commit = recovered.commit
-    if commit is None or recovered.pending is not None or not commit.sources:
+    if commit is None or recovered.pending is not None or not sources:
         return None
-    if not all(source.ended for source in commit.sources.values()):
+    if not all(name in commit.sources and commit.sources[name].ended for name in sources):
         return None
-    names = ", ".join(commit.sources)
+    names = ", ".join(sources)
     return f"the sources have ended, and nothing more is read of {names}, unless from an older checkpoint: --from"
