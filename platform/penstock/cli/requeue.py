@@ -52,7 +52,7 @@ def requeue(
     from penstock.checkpoint.log.recovery import Damage, recover
     from penstock.checkpoint.requeue_requests import RequeueRequests
     from penstock.checkpoint.roots import control_store, job_log
-    from penstock.runtime.driver.requeues import quarantine_sink
+    from penstock.runtime.driver.requeues import quarantine_sink, refuse_duplicates
     from penstock.runtime.process.takeover_policy import holder_name
     from penstock.supervise.control import StreamControl
     from penstock.time.clock import SystemClock
@@ -70,7 +70,9 @@ def requeue(
             raise RequeueRefused(f"{job} has no source {source!r}; there is {there}")
         requests = RequeueRequests(control_store(root), job)
         if command is None or not requests.has(command):  # what was asked before keeps its answer
-            quarantine_sink(at.load(job).job.graph(), source)
+            graph = at.load(job).job.graph()
+            quarantine_sink(graph, source)
+            refuse_duplicates(graph, source)
             if from_batch is not None and from_batch > recovered.used:
                 raise RequeueRefused(f"batch {from_batch} has not begun, and the newest that has is {recovered.used}")
         for place in requests.unreadable():

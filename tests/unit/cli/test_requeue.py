@@ -149,6 +149,10 @@ def test_rows_that_the_job_would_take_for_duplicates_are_not_sent(penstock, root
     assert (answer.exit_code, "PEN-OPR-025" in answer.stderr) == (78, True), answer.stderr
     assert "deduplicate 'once' is by _request, _row" in answer.stderr
     assert not list(requests.open())
+    (root / "jobs" / "orders.py").write_text(
+        code.replace("from penstock import Job", imports).replace('by=["_request", "_row"]', 'by=["v", "_row"]')
+    )
+    assert run("orders", "--source", "orders").exit_code == 0, "these differ by v"
 
 
 def test_a_wait_without_a_driver_says_so(penstock, monkeypatch):

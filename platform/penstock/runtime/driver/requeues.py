@@ -31,7 +31,7 @@ from penstock.sinks.base import ReadableSink
 from penstock.sources.base import SourceReader, SplitReader
 from penstock.time.clock import Clock
 
-__all__ = ["RequeueService", "quarantine_sink"]
+__all__ = ["RequeueService", "quarantine_sink", "refuse_duplicates"]
 
 log = structlog.get_logger()
 
@@ -133,6 +133,7 @@ class RequeueService(Listener):
         undone = request.from_batch is not None
         wanted = Requeued(command=request.id, next=min(start, batch), until=batch, rows=0, undone=undone)
         try:
+            refuse_duplicates(self.graph, source.name)
             taken = self._taken(source, wanted, commit, batch)
         except RequeueRefused as why:
             self._refuse(request, why.what)
@@ -244,25 +245,20 @@ class RequeueService(Listener):
             log.warning("requeue.not_swept", reason=str(why))
 
 
-def _refuse_duplicates(graph: JobGraph, name: str) -> None:
-    """Raise RequeueRefused for a job that tells rows apart by columns of the record, which rows sent again lack."""
+def refuse_duplicates(graph: JobGraph, name: str) -> None:
+    """Raise RequeueRefused for a job that tells rows apart only by columns that rows sent again do not have."""
     for step in graph.steps:
         for source in graph.sources_of(step) if isinstance(step.spec, Deduplicate) else ():
-            lost = sorted({*step.keys[0]} & {*getattr(source.source, "with_columns", ())})
-            if lost and source.name == name:
+            if source.name == name and {*step.keys[0]} <= {*getattr(source.source, "with_columns", ())}:
                 raise RequeueRefused(
-                    f"deduplicate {step.name!r} is by {', '.join(lost)}, which rows sent again do not have: all of "
-                    "them but one would be dropped",
+                    f"deduplicate {step.name!r} is by {', '.join(step.keys[0])}, which rows sent again do not have: "
+                    "all of them but one would be dropped",
                     where=str(step.site),
                 )
 
 
 def quarantine_sink(graph: JobGraph, source: str) -> ReadableSink:
-    """Return the sink that has the quarantine of a source as it is.
-
-    Raises RequeueRefused where there is none, and where the job would take the rows for duplicates of one another.
-    """
-    _refuse_duplicates(graph, source)
+    """Return the sink that has the quarantine of a source as it is; raises RequeueRefused where there is none."""
     stream = graph.quarantine_stream(source)
     sinks = [] if stream is None else [n for n in graph.children(stream) if isinstance(n, SinkNode)]
     sink = next((node.sink for node in sinks if isinstance(node.sink, ReadableSink)), None)
