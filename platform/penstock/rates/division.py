@@ -94,24 +94,28 @@ def shares_within(lag: Mapping[K, int], total: int, *, least: int = 1) -> dict[K
     return shares
 
 
-def shares_beside(lag: Mapping[K, int], total: float | Fraction, kept: Callable[[K, int], int]) -> dict[K, int]:
+def shares_beside(
+    lag: Mapping[K, int], total: float | Fraction, taken: Callable[[K, int], tuple[int, int]]
+) -> dict[K, int]:
     """Return whole shares of `total` rows by lag, of a lag at least one; what one leaves is for the others.
 
     Args:
         lag: The rows that wait, by key.
         total: The rows to divide.
-        kept: How many rows of its share other limits keep a key from taking.
+        taken: How many rows a key takes where a share alone bounds it, and where its other limits do as well. Floors
+            and rounding may make either more or fewer than the share.
     """
     shares = {key: int(rows > 0) for key, rows in lag.items()}
     open_ = {key: rows for key, rows in lag.items() if rows > 0}
     left = exact(total)
     while open_:
         divided = _whole_shares(open_, max(Fraction(0), left))
-        limited = {key: rows for key, share in divided.items() if (rows := kept(key, share)) > 0}
+        takes = {key: taken(key, share) for key, share in divided.items()}
+        limited = [key for key, (alone, within) in takes.items() if within < alone]
         for key in limited or list(open_):
             del open_[key]
             shares[key] = max(1, divided[key])
-            left -= divided[key] - limited.get(key, 0)
+            left -= min(divided[key], takes[key][1])
         if not limited:
             break
     return shares

@@ -141,12 +141,17 @@ def test_shares_within_a_hard_limit_exceed_it_by_no_floor(lag: dict[Any, int], t
 def test_what_a_cap_takes_goes_to_the_others(data: st.DataObject, lag: dict[Any, int], total: float) -> None:
     """None has less than by its lag alone, and all is given while somebody may take more."""
     most = {key: data.draw(st.integers(0, 10**6)) for key in lag}
-    shares = shares_beside(lag, total, lambda key, share: max(0, share - most[key]))
+    floor = data.draw(st.integers(0, 10**6))
+
+    def taken(key: Any, share: int) -> tuple[int, int]:
+        return max(share, floor), min(max(share, floor), most[key])
+
+    shares = shares_beside(lag, total, taken)
     lagging = [key for key in lag if lag[key] > 0]
     assert all(shares[key] == 0 for key in lag if key not in lagging)
     whole = sum(lag[key] for key in lagging)
     assert all(shares[key] >= max(1, int(Fraction(total) * lag[key] / whole) - 1) for key in lagging)
     takes = {key: min(shares[key], most[key]) for key in lagging}
     assert sum(takes.values()) <= total + len(lagging)
-    if sum(most[key] for key in lagging) >= total + len(lagging):
+    if not floor and sum(most[key] for key in lagging) >= total + len(lagging):
         assert sum(takes.values()) >= total - 1

@@ -143,15 +143,15 @@ def _shares_of_sources(backlogs: Backlogs, hard: Mapping[str, Mapping[Bound, Rea
     if pace.rate is None:
         return {}
 
-    def kept(name: str, share: int) -> int:
-        """Compare with the share alone: where a place is several rows, that is not read to the row either."""
-        rules = {Bound.RATE: ReadLimit(estimated=share)}
-        return _within(backlogs[name], _joined(rules, pace)) - _within(
-            backlogs[name], _joined({**hard[name], **rules}, pace)
-        )
+    def taken(name: str, share: int) -> tuple[int, int]:
+        """Return what is read by the share alone, which is not to the row where a place has several, and by all."""
+        alone = {Bound.RATE: ReadLimit(estimated=share)}
+        rules = (alone, {**hard[name], **alone})
+        by_share, by_all = (_within(backlogs[name], _joined(some, pace)) for some in rules)
+        return by_share, by_all
 
     lag = {name: _lag(backlogs[name]) for name in hard if name in pace.sources}
-    return shares_beside(lag, pace.rate * pace.seconds, kept)
+    return shares_beside(lag, pace.rate * pace.seconds, taken)
 
 
 def _within(backlog: Mapping[str, Waiting], limit: ReadLimit) -> int:

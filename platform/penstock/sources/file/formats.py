@@ -41,6 +41,7 @@ _CODECS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd
 _ROWS_A_PART = 32_768
 _BYTES_A_PART = 4 << 20
 _EVER_SMALLER = (64 << 10, 1 << 10, 1)
+"""Bytes of a piece, for each time that a truncated file is read again: the last byte is found by three reads more."""
 _LONGEST = 16 << 20
 """Bytes of a line; a longer one is a bad record (F41)."""
 _SHOWN = 64 << 10

@@ -123,6 +123,15 @@ def test_a_source_that_no_limit_binds_has_what_a_limited_one_leaves(lag, rows_a_
     assert 4_900 - 2 * rows_a_place <= admitted.ends["free"]["0"] * rows_a_place <= 4_900
 
 
+def test_what_a_floor_gives_beyond_a_share_is_not_left_to_others():
+    """A limit may keep more rows than the share has: those of the floor of partitions, which no estimate gave."""
+    backlogs = {"limited": backlog(*[1_000] * 50), "free": backlog(1_000_000)}
+    limits = Limits(sources={"limited": SourceLimits(rows=100)})
+    pace = Pace(rate=1_000, seconds=10, elapsed=10, least_per_partition=10, sources=frozenset(backlogs))
+    rows = read(admit(backlogs, limits, pace), backlogs)
+    assert (rows["limited"], rows["free"] <= 10_000) == (100, True)
+
+
 @pytest.mark.parametrize("rest", [0, 5, 10_000])
 def test_a_source_with_a_limit_of_its_own_is_not_starved_by_the_lag_of_others(rest):
     """Its share is by all that waits in it: by what its limit lets through, it would be one row beside a large lag."""
