@@ -285,7 +285,7 @@ class AckingEngine(FakeEngine):
 
 @pytest.mark.parametrize("stage", [None, "CommitBatch", "PublishSinks", "AckSources"])
 def test_acks_rise_and_come_after_commit_and_sinks(stage: str | None) -> None:
-    """SourceReader.ack: a crash may leave one out, and none is too early or goes back."""
+    """SourceReader.ack: what a crash has left out the next start makes up for; none is too early or goes back."""
     world, store, acked = World(times=[float(n) for n in range(7)], batch_rows=2), Witness(), list[int]()
     for name in ("a", "b"):
         engine = AckingEngine(world, plain_job(), name)
@@ -297,6 +297,5 @@ def test_acks_rise_and_come_after_commit_and_sinks(stage: str | None) -> None:
         for hook in driver.run():
             if (hook.stage, hook.when, hook.batch) == (stage, "after", 1):
                 break
-    assert acked == sorted(set(acked))
-    assert set(acked) >= {2, 6, 7}
-    assert (4 in acked) is (stage in {None, "AckSources"})
+    again = {None: 7, "AckSources": 4}.get(stage)  # the start cannot know that it was acknowledged
+    assert acked == sorted([2, 4, 6, 7] if again is None else [2, 4, 6, 7, again])

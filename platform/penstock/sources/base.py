@@ -238,7 +238,8 @@ class SourceReader(Protocol):
     def ack(self, position: Position) -> None:
         """Note outside that all up to a position is committed and published, for the tools of others.
 
-        Called once a batch, after the sinks, in the order of batches. A crash may leave calls out, and a restore makes
+        Called once a batch, after the sinks, in the order of batches, and by a start for the last Commit, whose driver
+        may have died before. So a position may come twice. A start that fails leaves calls out, and a restore makes
         them obsolete: nothing may depend on them, and no position is ever read from there. By default it does nothing.
         """
         return
