@@ -75,8 +75,6 @@ _REACHED = {
     "drain": ("FINISHED",),
 }
 """The phases in which a command is done, for those who wait; `limits` is done in any."""
-_OBEYED = ("stop", "suspend", "drain", "limits")
-"""What a driver that was started by hand does as well, without a supervisor."""
 _ENDING = ("stop", "suspend", "drain")
 _WITH_CODE = ("start", "restart", "resume")
 
@@ -301,7 +299,7 @@ def _request(
     A restart that ends a driver is checked first, by the code that a start runs: one that cannot work ends nothing.
     `what` has the fields of the Command.
     """
-    from penstock.supervise.commands import Command, CommandResult, Verb, generation_of
+    from penstock.supervise.commands import Command, CommandResult, Verb
     from penstock.supervise.control import Asked, stream_control
 
     command = Command(verb=Verb(verb), id=command_id or secrets.token_hex(8), **what)
@@ -309,8 +307,7 @@ def _request(
         here = project_at(project)
         control = stream_control(here, job)
         nothing = control.reads_nothing(command)
-        by_hand = control.runs_by_hand()
-        heeds = by_hand and verb in _OBEYED and generation_of(control.newest(), command.id) is None
+        by_hand, heeds, supervised = control.runs_by_hand(), control.heeds_by_hand(command), control.is_supervised()
         if check:
             _check(here, job, command)
             tell({"job": job, "accepted": True}, f"{job}: the restart would be accepted", json=json)
@@ -322,7 +319,7 @@ def _request(
         else:
             asked = control.ask(command, by_hand=True)
         _refuse_overtaken(job, command, asked)
-        supervised, obeyed = control.is_supervised(), heeds and asked.outcome is not CommandResult.STALE
+        obeyed = heeds and asked.outcome is not CommandResult.STALE
         if not json:
             print(_sentence(job, command, asked, obeyed=obeyed))
         if nothing is not None:

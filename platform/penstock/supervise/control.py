@@ -225,6 +225,17 @@ class StreamControl:
         """Return whether a driver gives signs of life that nobody supervises: somebody has started it by hand."""
         return self._beating().get("generation") == 0
 
+    def heeds_by_hand(self, command: Command) -> bool:
+        """Return whether a driver that was started by hand is who carries out a command that was not asked before.
+
+        Where it has taken over the stream of a supervisor, that one carries it out.
+        """
+        obeyed = command.verb in (Verb.STOP, Verb.SUSPEND, Verb.DRAIN, Verb.LIMITS)
+        newest = self.newest()
+        taken_over = newest.wants_driver and self.is_supervised()
+        known = generation_of(newest, command.id) is not None
+        return obeyed and self.runs_by_hand() and not (taken_over or known)
+
     def drains_by_hand(self, command: Command, asked: Asked) -> bool:
         """Return whether a drain that was asked before began no stream: the newest driver, started by hand, does it."""
         if (

@@ -183,6 +183,21 @@ def test_a_driver_by_hand_that_was_killed_is_not_asked(root):
     assert StreamRecords(control_store(root / "checkpoints"), "orders").newest().wish is Wish.DRAIN
 
 
+def test_a_driver_by_hand_that_has_taken_a_supervised_stream_over_ends_with_the_stream(root, monkeypatch):
+    """Who waits wants to know of the stream, which the supervisor ends once the driver has."""
+    records = StreamRecords(control_store(root / "checkpoints"), "orders")
+    run(root, "start", "orders")
+    monkeypatch.setattr(StreamControl, "is_supervised", lambda _: True)
+    driver_says(root, generation=0)
+
+    def supervisor(*_):
+        records.update(lambda stream: (stream.having(phase=Phase.SUSPENDED), None))
+
+    monkeypatch.setattr(SystemClock, "sleep", supervisor)
+    code, out, _ = run(root, "suspend", "orders", "--wait", "--json")
+    assert (code, json.loads(out)["phase"]) == (0, "SUSPENDED")
+
+
 def test_a_drain_is_not_repeated_for_the_next_driver_by_hand(root, monkeypatch):
     """It ignores what was asked before its start, and one that is supervised was not asked at all."""
     monkeypatch.setattr(SystemClock, "sleep", lambda *_: driver_says(root, generation=0, state="finished"))
